@@ -1,0 +1,54 @@
+"""
+Job queue, event bus and event log for Django, in the PostgreSQL you already run.
+
+The public names are imported when they are first asked for: this module is imported before the app registry is ready.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from django_pgbus.exceptions import InvalidPayload, InvalidQueue, Snooze, TaskSuperseded, TaskTimeout
+    from django_pgbus.tasks.backend import PgbusBackend
+    from django_pgbus.tasks.bulk import aenqueue_many, enqueue_many
+    from django_pgbus.tasks.task import task
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "InvalidPayload",
+    "InvalidQueue",
+    "PgbusBackend",
+    "Snooze",
+    "TaskSuperseded",
+    "TaskTimeout",
+    "aenqueue_many",
+    "enqueue_many",
+    "task",
+]
+
+_HOMES = {
+    "InvalidPayload": "exceptions",
+    "InvalidQueue": "exceptions",
+    "PgbusBackend": "tasks.backend",
+    "Snooze": "exceptions",
+    "TaskSuperseded": "exceptions",
+    "TaskTimeout": "exceptions",
+    "aenqueue_many": "tasks.bulk",
+    "enqueue_many": "tasks.bulk",
+    "task": "tasks.task",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

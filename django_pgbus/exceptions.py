@@ -1,0 +1,63 @@
+"""
+What can go wrong, for callers and inside a run.
+
+    PgbusError
+    ├── InvalidPayload        the arguments cannot be stored; raised before any SQL (also a ValueError)
+    │   └── InvalidPayloadType    ... because JSON has no such type (also a TypeError)
+    ├── InvalidQueue          a queue name that cannot be used (also a ValueError)
+    ├── WorkerLost            recorded for a run whose process ended or fell silent
+    ├── TaskTimeout           raised in a run that outlived its `timeout`
+    └── TaskSuperseded        raised in a run whose delivery is no longer the newest
+    Snooze                    raised by a task to be run again later; no failure
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+
+class PgbusError(Exception):
+    """Base of the errors of pgbus; never raised itself."""
+
+
+class InvalidPayload(PgbusError, ValueError):
+    """
+    The arguments of a task cannot be stored.
+
+    `path` says where it stands, as in `kwargs['order']['lines'][3]`. The message never holds a value.
+    """
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class InvalidPayloadType(InvalidPayload, TypeError):  # noqa: N818  (what a caller of json.dumps expects to catch)
+    """The arguments of a task hold something that JSON has no type for."""
+
+
+class InvalidQueue(PgbusError, ValueError):
+    """The name of a queue cannot be used."""
+
+
+class WorkerLost(PgbusError):
+    """The process that ran this attempt ended or fell silent before the task did."""
+
+
+class TaskTimeout(PgbusError):  # noqa: N818  (a fixed name of the front door)
+    """The task ran longer than its timeout."""
+
+
+class TaskSuperseded(PgbusError):  # noqa: N818  (a fixed name of the front door)
+    """This run lost its lease and another one took over; its result will not be stored."""
+
+
+class Snooze(Exception):  # noqa: N818  (control flow, not an error)
+    """Run the task again after `delay` (seconds or a timedelta); costs no attempt."""
+
+    def __init__(self, delay: float | timedelta) -> None:
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e9:
+            raise ValueError(f"Snooze takes a number of seconds from 0 or a timedelta, not {delay!r}.")
+        super().__init__(f"Snoozed for {seconds:g} s.")
+        self.seconds = float(seconds)

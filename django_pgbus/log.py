@@ -1,0 +1,168 @@
+"""The log lines of pgbus: every signal of `signals.py`, turned into one line; arguments of tasks never appear."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django_pgbus import signals
+
+logger = logging.getLogger("django_pgbus")
+
+
+def _delivery(delivery: Any) -> str:
+    return f"{delivery.task} #{delivery.id} (delivery {delivery.delivery}, attempt {delivery.attempts})"
+
+
+def _attempt_failed(*, delivery: Any, exception: BaseException, delay: float, **kwargs: Any) -> None:
+    logger.warning("%s failed: %s. Next attempt in %.1f s.", _delivery(delivery), type(exception).__name__, delay)
+
+
+def _task_dead_lettered(*, delivery: Any, exception: BaseException | None, reason: str, **kwargs: Any) -> None:
+    logger.error("%s is a dead letter: %s.", _delivery(delivery), reason)
+
+
+def _task_snoozed(*, delivery: Any, delay: float, **kwargs: Any) -> None:
+    logger.info("%s snoozed for %.1f s.", _delivery(delivery), delay)
+
+
+def _task_superseded(*, delivery: Any, **kwargs: Any) -> None:
+    logger.warning("%s was superseded: its lease lapsed and its result is not stored.", _delivery(delivery))
+
+
+def _task_timed_out(*, delivery: Any, hard: bool, **kwargs: Any) -> None:
+    logger.warning("%s outlived its timeout%s.", _delivery(delivery), " and did not stop" if hard else "")
+
+
+def _task_discarded(*, delivery: Any, **kwargs: Any) -> None:
+    logger.info("%s was discarded.", _delivery(delivery))
+
+
+def _backoff_broken(*, task: str, exception: BaseException, **kwargs: Any) -> None:
+    logger.error("The backoff function of %s failed, the default is used.", task, exc_info=exception)
+
+
+def _leases_released(*, count: int, **kwargs: Any) -> None:
+    logger.warning("%d jobs of silent workers went back into the line.", count)
+
+
+def _jobs_handed_back(*, count: int, **kwargs: Any) -> None:
+    logger.info("%d jobs handed back.", count)
+
+
+def _database_lost(*, part: str, exception: BaseException, **kwargs: Any) -> None:
+    logger.warning("The %s lost the database (%s); trying again.", part, str(exception).strip().splitlines()[:1])
+
+
+def _database_back(*, part: str, seconds: float, **kwargs: Any) -> None:
+    logger.info("The %s has the database back after %.1f s.", part, seconds)
+
+
+def _listener_deaf(**kwargs: Any) -> None:
+    logger.warning(
+        "Notifications do not arrive (a transaction pooler?); polling only. Set PGBUS['LISTEN_DATABASE'] to a "
+        "direct connection."
+    )
+
+
+def _listener_hears(**kwargs: Any) -> None:
+    logger.info("Notifications arrive again.")
+
+
+def _elected(*, worker: Any, **kwargs: Any) -> None:
+    logger.info("Worker %s is the dispatcher now.", worker)
+
+
+def _sweep_done(*, name: str, count: int, **kwargs: Any) -> None:
+    logger.log(logging.INFO if count else logging.DEBUG, "Sweep %s: %d.", name, count)
+
+
+def _sweep_failed(*, name: str, exception: BaseException, **kwargs: Any) -> None:
+    logger.error("Sweep %s failed.", name, exc_info=exception)
+
+
+def _queue_paused(*, queue: str, by: str, **kwargs: Any) -> None:
+    logger.info("Queue %s paused by %s.", queue, by or "code")
+
+
+def _queue_resumed(*, queue: str, by: str, **kwargs: Any) -> None:
+    logger.info("Queue %s resumed by %s.", queue, by or "code")
+
+
+def _loop_failed(*, part: str, exception: BaseException, **kwargs: Any) -> None:
+    logger.error("The %s failed and goes on.", part, exc_info=exception)
+
+
+def _process_started(*, name: str, worker: Any, pid: int, **kwargs: Any) -> None:
+    logger.info("Process %s started (pid %d, %s).", name, pid, worker)
+
+
+def _process_not_started(*, name: str, exception: BaseException, restart: float, **kwargs: Any) -> None:
+    logger.error("Process %s could not be started (%s); again in %.1f s.", name, exception, restart)
+
+
+def _process_recycled(*, reason: str, **kwargs: Any) -> None:
+    logger.info("This process is replaced: %s.", reason)
+
+
+def _process_ended(
+    *, name: str, pid: int, code: int, ending: str, held: int, restart: float | None, **kwargs: Any
+) -> None:
+    level = logging.WARNING if ending in {"died", "timed out"} else logging.INFO
+    again = "" if restart is None else f" Again in {restart:.1f} s."
+    logger.log(level, "Process %s (pid %d) %s, exit code %d, %d jobs held.%s", name, pid, ending, code, held, again)
+
+
+def _repair_failed(*, worker: Any, count: int, exception: BaseException, **kwargs: Any) -> None:
+    logger.error("%d jobs of %s wait for their leases to lapse: %s", count, worker, exception)
+
+
+def _stop_demanded(*, level: Any, grace: float, **kwargs: Any) -> None:
+    logger.info("Stopping (%s); running jobs have %.0f s.", level.name.lower(), grace)
+
+
+def _worker_stalled(*, name: str, pid: int, seconds: float, running: Any, stacks: str, **kwargs: Any) -> None:
+    logger.error("Process %s (pid %d) has been silent for %.0f s; jobs %s.\n%s", name, pid, seconds, running, stacks)
+
+
+def _worker_resumed(*, name: str, pid: int, seconds: float, **kwargs: Any) -> None:
+    logger.warning("Process %s (pid %d) is back after %.0f s.", name, pid, seconds)
+
+
+def _migrations_awaited(*, missing: Any, database: str, **kwargs: Any) -> None:
+    logger.warning("Waiting for migrations of %s: %s.", database, ", ".join(map(str, missing)))
+
+
+LINES = {
+    signals.attempt_failed: _attempt_failed,
+    signals.task_dead_lettered: _task_dead_lettered,
+    signals.task_snoozed: _task_snoozed,
+    signals.task_superseded: _task_superseded,
+    signals.task_timed_out: _task_timed_out,
+    signals.task_discarded: _task_discarded,
+    signals.backoff_broken: _backoff_broken,
+    signals.leases_released: _leases_released,
+    signals.jobs_handed_back: _jobs_handed_back,
+    signals.database_lost: _database_lost,
+    signals.database_back: _database_back,
+    signals.listener_deaf: _listener_deaf,
+    signals.listener_hears: _listener_hears,
+    signals.elected: _elected,
+    signals.sweep_done: _sweep_done,
+    signals.sweep_failed: _sweep_failed,
+    signals.queue_paused: _queue_paused,
+    signals.queue_resumed: _queue_resumed,
+    signals.loop_failed: _loop_failed,
+    signals.process_started: _process_started,
+    signals.process_not_started: _process_not_started,
+    signals.process_recycled: _process_recycled,
+    signals.process_ended: _process_ended,
+    signals.repair_failed: _repair_failed,
+    signals.stop_demanded: _stop_demanded,
+    signals.worker_stalled: _worker_stalled,
+    signals.worker_resumed: _worker_resumed,
+    signals.migrations_awaited: _migrations_awaited,
+}
+
+for _signal, _line in LINES.items():
+    _signal.connect(_line, weak=False, dispatch_uid=f"pgbus.log.{_line.__name__}")

@@ -1,0 +1,6 @@
+"""The models of all components, where Django looks for them."""
+
+from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Level, Message, QueueState
+from django_pgbus.worker.models import Election, Worker
+
+__all__ = ["Archived", "DeadLetter", "Delayed", "Election", "Level", "Message", "QueueState", "Worker"]

@@ -1,0 +1,19 @@
+"""
+The order in which rows are locked.
+
+A transaction of ours that locks rows of several tables takes them in this order, and rows of one table by
+ascending key. Rows it inserts itself do not count: nobody can wait for them but on the same key.
+"""
+
+from typing import Final
+
+LOCK_ORDER: Final = {
+    "messages": "Settling a message is the exactly-once claim; without it nothing else may happen.",
+    "delayed": "A task waits here or stands in the line, never both: the same claim.",
+    "dead_letters": "A redrive takes the task from here into the line: the same claim.",
+    "archive": "Only retention deletes here, in transactions of its own.",
+    "levels": "Where workers look; written after commit, in a transaction of its own.",
+    "queue_states": "A person's decision about one queue.",
+    "workers": "A worker's own row, written by its beat after its messages.",
+    "election": "Who is the dispatcher: the last thing a beat does.",
+}

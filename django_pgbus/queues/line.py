@@ -1,0 +1,224 @@
+"""
+The floors of one worker process: where its next claim begins to look.
+
+A floor is a hint about speed, never about truth. Dead rows below it are not walked again, which is what keeps
+claims fast while a snapshot is held. Who could still appear below it is found by the wake-up of the committing
+producer, which names its lowest position, and by a full look once a second between base and floor. The base moves
+only by proof: a mark holds floors and a transaction id taken after them; once no older transaction runs, nothing
+can appear at or below those floors. (The snapshot's xmax would not do: a running producer can sit at or above it.)
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from django_pgbus.queues import sql
+from django_pgbus.queues.message import Delivery, Level
+
+# Overlapping short transactions whose wake-up was coalesced commit within this time; they are still seen.
+SETTLE: Final = 0.050  # seconds
+LOOK_LIMIT: Final = 5000  # rows per level in POLL
+MARKS: Final = 8
+LAPSED, LEASED, FREE = 2, 1, 0
+
+
+@dataclass(slots=True)
+class Floor:
+    """Base and floor of one level."""
+
+    base: int = 0
+    floor: int = 0
+    claimed: deque[tuple[float, int]] = field(default_factory=deque)
+    previous_claim: float = 0.0
+
+    def begin_claim(self, now: float) -> int:
+        """Return the position to look above: the highest claimed well before the previous claim began."""
+        while self.claimed and self.claimed[0][0] <= self.previous_claim - SETTLE:
+            self.floor = max(self.floor, self.claimed.popleft()[1])
+        self.previous_claim = now
+        return self.floor
+
+    def note_claimed(self, now: float, position: int) -> None:
+        """Remember how far a claim got."""
+        if not self.claimed or position > self.claimed[-1][1]:
+            self.claimed.append((now, position))
+
+    def lower(self, below: int) -> None:
+        """Look again from `below` on."""
+        if below < self.floor or (self.claimed and below < self.claimed[-1][1]):
+            self.floor = min(self.floor, below)
+            self.claimed.clear()
+
+    def reach(self) -> int:
+        """Return the highest position that claims of this worker will pass over."""
+        return max(self.floor, self.claimed[-1][1]) if self.claimed else self.floor
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What a poll found."""
+
+    levels: dict[Level, bool]  # paused?
+    due_in: dict[str, float]  # seconds until the next delayed message, per queue
+    lapsed: list[int]
+    free: set[Level]  # where something stands that can be claimed
+
+
+class Line:
+    """The line as one worker process sees it; used by one thread."""
+
+    def __init__(self) -> None:
+        self.floors: dict[Level, Floor] = {}
+        self._marks: deque[tuple[dict[Level, int], int]] = deque()
+        self._held: dict[int, Level] = {}
+        self._last_position = 0
+        self._marked: dict[Level, int] = {}
+        self._next_look = 0.0
+
+    def forget(self) -> None:
+        """Start from zero: after a reconnect nothing that was concluded before holds."""
+        self.__init__()  # type: ignore[misc]
+
+    def lower(self, level: Level, position: int) -> None:
+        """Take note that `position` may have appeared below the floor; never while a claim is in flight."""
+        if floor := self.floors.get(level):
+            floor.lower(position - 1)
+            floor.base = min(floor.base, position - 1)
+
+    def claim(self, levels: Sequence[Level], limit: int, worker: UUID, lease: float) -> list[Delivery]:
+        """Claim up to `limit` messages, in the order of the levels, then of the line. Locks: messages (skipping)."""
+        began = time.monotonic()
+        floors = [self.floors.setdefault(level, Floor()).begin_claim(began) for level in levels]
+        rows = sql.CLAIM.tuples(
+            queues=[level.queue for level in levels],
+            priorities=[level.priority for level in levels],
+            suspects=[level.suspect for level in levels],
+            floors=floors,
+            limit=limit,
+            worker=worker,
+            lease=f"{lease} seconds",
+        )
+        names = {level: level for level in levels}
+        claimed = []
+        for position, id, queue, priority, suspect, delivery, attempts, task, backend, payload, errors, at in rows:
+            level = names[(queue, priority, suspect)]  # type: ignore[index]
+            self.floors[level].note_claimed(began, position)
+            claimed.append(
+                Delivery(
+                    position=position,
+                    id=id,
+                    level=level,
+                    delivery=delivery,
+                    attempts=attempts,
+                    task=task,
+                    backend=backend,
+                    payload=payload,
+                    errors=errors,
+                    enqueued_at=at,
+                    confirmed_at=began,
+                    started=suspect,
+                )
+            )
+        if len(claimed) > 1:
+            rank = {level: n for n, level in enumerate(levels)}
+            claimed.sort(key=lambda d: (rank[d.level], d.position))  # RETURNING comes in the order of pages.
+        return claimed
+
+    def poll(self, levels: Sequence[Level], queues: Sequence[str], lease: float) -> Polled:
+        """Look around, in one statement; the full look is part of it when its time has come."""
+        began = time.monotonic()
+        looking = began >= self._next_look
+        looked = list(levels) if looking else []
+        for level in looked:
+            self.floors.setdefault(level, Floor())
+        reached = {level: self.floors[level].reach() for level in looked}
+        mark = looking and reached != self._marked and len(self._marks) < MARKS
+        rows = sql.POLL.tuples(
+            mark=mark,
+            queues=list(queues),
+            level_queues=[level.queue for level in looked],
+            priorities=[level.priority for level in looked],
+            suspects=[level.suspect for level in looked],
+            bases=[self.floors[level].base for level in looked],
+            floors=[reached[level] for level in looked],
+            held=list(self._held),
+            lease=f"{lease} seconds",
+        )
+        polled = self._read(rows, looked, reached, mark)
+        if looking:
+            took = time.monotonic() - began
+            # At most a twentieth of the time goes into looks.
+            self._next_look = time.monotonic() + max(0.95, 20 * took) * random.uniform(0.95, 1.05)  # noqa: S311
+        return polled
+
+    def look_soon(self) -> None:
+        """Make the next poll a full look."""
+        self._next_look = 0.0
+
+    def _read(self, rows: list[Any], looked: list[Level], reached: dict[Level, int], mark: bool) -> Polled:
+        polled = Polled({}, {}, [], set())
+        below: dict[Level, list[tuple[int, int, int]]] = {level: [] for level in looked}
+        still_held: dict[int, Level] = {}
+        xmin, xid, last_position = 0, None, self._last_position
+        for kind, queue, priority, suspect, id, position, number in rows:
+            match kind:
+                case "snapshot":
+                    xmin, xid, last_position = id, position, int(number)
+                case "level":
+                    polled.levels[Level(queue, priority, suspect)] = bool(number)
+                case "due":
+                    polled.due_in[queue] = number
+                case "below":
+                    below[Level(queue, priority, suspect)].append((position, id, int(number)))
+                case "above":
+                    if number == FREE:
+                        polled.free.add(Level(queue, priority, suspect))
+                    else:
+                        polled.lapsed.append(id)
+                case "held":
+                    level = Level(queue, priority, suspect)
+                    if number == LEASED:
+                        still_held[id] = level
+                    elif number == LAPSED:
+                        polled.lapsed.append(id)
+        if self._held:
+            self._held = still_held
+        proven = self._proven(xmin)
+        for level, live in below.items():
+            floor = self.floors[level]
+            base = min(proven.get(level, floor.base), reached[level])
+            if len(live) >= LOOK_LIMIT:
+                base = min(base, live[-1][0])
+            floor.base = max(floor.base, base)
+            for position, id, state in live:
+                if state == LAPSED:
+                    polled.lapsed.append(id)
+                elif state == LEASED and position <= floor.base:
+                    self._held[id] = level
+                elif state == FREE:
+                    floor.lower(position - 1)
+                    floor.base = min(floor.base, position - 1)
+                    polled.free.add(level)
+            # Nothing free above: what others finished need not be walked. The sequence is read a poll earlier, so
+            # that what was committed meanwhile is not passed over.
+            if level not in polled.free:
+                floor.floor = max(floor.floor, self._last_position)
+        if looked:
+            self._last_position = last_position
+        if mark and xid is not None:
+            self._marks.append((reached, xid))
+            self._marked = reached
+        return polled
+
+    def _proven(self, xmin: int) -> dict[Level, int]:
+        """Return the floors of the newest mark whose older transactions have all ended."""
+        proven: dict[Level, int] = {}
+        while self._marks and self._marks[0][1] <= xmin:
+            proven = self._marks.popleft()[0]
+        return proven

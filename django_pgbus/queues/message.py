@@ -1,0 +1,47 @@
+"""What a worker holds: a delivery, and the part of the line it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+
+class Level(NamedTuple):
+    """A part of the line: workers look at their levels in order."""
+
+    queue: str
+    priority: int
+    suspect: bool = False
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Delivery:
+    """
+    One claim of a message by this process.
+
+    `started`, `superseded`, `discard` and `hand_back` (its process stops) are written by the thread that learns of
+    it; `confirmed_at` is the monotonic time before the last statement that set or renewed its lease was sent.
+    """
+
+    position: int
+    id: int
+    level: Level
+    delivery: int
+    attempts: int
+    task: str
+    backend: str
+    payload: str
+    errors: str | None
+    enqueued_at: datetime
+    confirmed_at: float
+    started: bool = False
+    superseded: bool = False
+    discard: bool = False
+    hand_back: bool = False
+    started_at: float = 0.0
+
+    @property
+    def queue(self) -> str:
+        """Return the name of its queue."""
+        return self.level.queue

@@ -1,0 +1,63 @@
+"""The verbs of the line: thin names over `sql.py`, for the transitions in `tasks/lifecycle.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django_pgbus.exceptions import InvalidQueue
+from django_pgbus.queues import sql
+
+MAX_NAME: Final = 200
+RESERVED: Final = frozenset("*,;:")
+LOST: Final = "The worker process ended or fell silent while this attempt ran."
+
+
+def check_name(name: Any) -> str:
+    """Return the name of a queue; raises InvalidQueue with what is wrong with it."""
+    if not isinstance(name, str):
+        raise InvalidQueue(f"A queue name is a text, not {name!r}.")
+    if not 1 <= len(name) <= MAX_NAME:
+        raise InvalidQueue(f"A queue name has 1 to {MAX_NAME} characters, this one {len(name)}.")
+    if not name.isprintable() or name != name.strip():
+        raise InvalidQueue(f"The queue name {name!r} has control characters or spaces at its ends.")
+    if found := RESERVED & set(name):
+        raise InvalidQueue(f"The queue name {name!r} contains {min(found)!r}, which --queues uses.")
+    return name
+
+
+def send(queue: str, priority: int, task: str, backend: str, payload: str) -> Any:
+    """Put one message into the line and return (id, position, enqueued_at)."""
+    return sql.SEND.tuples(queue=queue, priority=priority, task=task, backend=backend, payload=payload)[0]
+
+
+def send_many(queue: str, priority: int, task: str, backend: str, payloads: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Put messages into the line and return (id, position, enqueued_at) of each, in their order."""
+    rows = sql.SEND_MANY.tuples(queue=queue, priority=priority, task=task, backend=backend, payloads=list(payloads))
+    return sorted(rows)
+
+
+def send_later(
+    queue: str, priority: int, task: str, backend: str, payloads: Sequence[str], due: datetime | timedelta
+) -> list[Any]:
+    """Put messages among the delayed and return (id, position or None, enqueued_at, due_in) of each."""
+    return sql.SEND_LATER.rows(
+        queue=queue,
+        priority=priority,
+        task=task,
+        backend=backend,
+        payloads=list(payloads),
+        due_at=due if isinstance(due, datetime) else None,
+        due_in=due if isinstance(due, timedelta) else None,
+    )
+
+
+def pause(queue: str, by: str = "") -> None:
+    """Stop claims from a queue within a second; what runs finishes. Locks: queue_states."""
+    sql.PAUSE.count(queue=check_name(queue), by=by[:200])
+
+
+def resume(queue: str) -> bool:
+    """Let a paused queue be claimed from again and return whether it was paused. Locks: queue_states."""
+    return sql.RESUME.count(queue=check_name(queue)) > 0

@@ -1,0 +1,157 @@
+"""
+Waking workers, after commit and never inside it.
+
+NOTIFY in the writing transaction makes all commits of the cluster queue behind one lock. The hook is a plain
+function, bound to the alias of the tables, and robust: its failure costs a poll, never the caller's request.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final
+
+from django.db import connections, transaction
+
+from django_pgbus.conf import database, get_settings
+from django_pgbus.queues import sql
+from django_pgbus.queues.message import Level
+
+# A woken worker that finds nothing more keeps looking for a little longer than this.
+COALESCE: Final = 0.020  # seconds
+REANNOUNCE: Final = 60.0  # seconds
+
+
+class _Sent:
+    """What this process said lately: not a promise, only a saving."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.woken: dict[tuple[str, int], float] = {}
+        self.announced: dict[Level, float] = {}
+
+    def should_wake(self, key: tuple[str, int], now: float) -> bool:
+        with self.lock:
+            if now - self.woken.get(key, -1.0) < COALESCE:
+                return False
+            if len(self.woken) > 10_000:
+                self.woken.clear()
+            self.woken[key] = now
+            return True
+
+    def unannounced(self, levels: Iterable[Level], now: float) -> list[Level]:
+        return [level for level in levels if now - self.announced.get(level, -REANNOUNCE) >= REANNOUNCE]
+
+    def note_announced(self, levels: Iterable[Level], now: float) -> None:
+        if len(self.announced) > 10_000:
+            self.announced.clear()
+        self.announced.update((level, now) for level in levels)
+
+
+_sent = _Sent()
+
+
+class _Hook:
+    """What one transaction has to say once it is committed."""
+
+    __slots__ = ("began", "levels", "savepoints", "soonest")
+
+    def __init__(self, savepoints: frozenset[str]) -> None:
+        self.began = time.monotonic()
+        self.levels: dict[Level, int] = {}
+        self.soonest: dict[str, float] = {}
+        self.savepoints = savepoints
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        announce(self.levels)
+        short = now - self.began < COALESCE
+        notes: list[list[Any]] = [
+            ["ready", *level, position]
+            for level, position in self.levels.items()
+            if position and (_sent.should_wake(level[:2], now) or not short)
+        ]
+        notes += [["due", queue, seconds] for queue, seconds in self.soonest.items()]
+        notify(notes)
+
+
+def after_commit(levels: dict[Level, int], due: dict[str, float] | None = None) -> None:
+    """
+    Wake workers once the caller's transaction is committed.
+
+    `levels` gives the lowest new position of each level (0: announce it only), `due` the seconds until the next
+    delayed task of a queue. Where Django runs no hooks, polls find the work.
+    """
+    connection = connections[database()]
+    if not connection.in_atomic_block and not connection.get_autocommit():
+        return
+    hook = _hook_of(connection)
+    for level, position in levels.items():
+        known = hook.levels.get(level, 0)
+        hook.levels[level] = min(position, known) if position and known else position or known
+    for queue, seconds in (due or {}).items():
+        hook.soonest[queue] = min(seconds, hook.soonest.get(queue, seconds))
+    if not connection.in_atomic_block:
+        transaction.on_commit(hook, using=connection.alias, robust=True)
+
+
+def _hook_of(connection: Any) -> _Hook:
+    """
+    Return the hook of this transaction, one for however many tasks it enqueues.
+
+    An earlier hook serves if it stands in the list still and in no savepoint that this call is not in: then it
+    runs whenever this call's rows are committed.
+    """
+    savepoints = frozenset(connection.savepoint_ids)
+    if not connection.in_atomic_block:
+        return _Hook(savepoints)
+    hook = getattr(connection, "_pgbus_hook", None)
+    if hook is None or not hook.savepoints <= savepoints or all(e[1] is not hook for e in connection.run_on_commit):
+        hook = connection._pgbus_hook = _Hook(savepoints)
+        transaction.on_commit(hook, using=connection.alias, robust=True)
+    return hook  # type: ignore[no-any-return]
+
+
+def announce(levels: Iterable[Level]) -> None:
+    """Write levels that this process has not announced lately; outside of any transaction."""
+    now = time.monotonic()
+    if new := _sent.unannounced(levels, now):
+        write_levels(new)
+        _sent.note_announced(new, now)
+
+
+def write_levels(levels: Iterable[Level]) -> int:
+    """Write levels and return how many were new or had not been seen for a while. Locks: levels."""
+    queues, priorities, suspects = zip(*levels, strict=True) if (levels := list(levels)) else ((), (), ())
+    return sql.ANNOUNCE_LEVELS.count(queues=list(queues), priorities=list(priorities), suspects=list(suspects))
+
+
+def notify(notes: list[list[Any]]) -> None:
+    """Send notes to all workers: a name and numbers, never a payload."""
+    if notes:
+        sql.NOTIFY.rows(notes=[json.dumps(note) for note in notes])
+
+
+def wake_for(rows: Iterable[tuple[str, int, bool, int]]) -> None:
+    """Announce and wake for (queue, priority, suspect, position) rows that are committed already."""
+    lowest: dict[Level, int] = {}
+    for queue, priority, suspect, position in rows:
+        level = Level(queue, priority, suspect)
+        lowest[level] = min(position, lowest.get(level, position))
+    announce(lowest)
+    notify([["ready", *level, position] for level, position in lowest.items()])
+
+
+def wakes_for_delay(seconds: float) -> bool:
+    """Return whether a task due in so many seconds might be missed by sleeping workers."""
+    return seconds < get_settings().POLL_INTERVAL * 2
+
+
+def wake_after_commit(rows: Iterable[tuple[str, int, bool, int]]) -> None:
+    """Do `wake_for` once the caller's transaction, if there is one, is committed."""
+    rows = list(rows)
+    if rows:
+        transaction.on_commit(partial(wake_for, rows), using=database(), robust=True)

@@ -1,0 +1,40 @@
+"""
+What pgbus announces.
+
+Code sends a signal and does not log: `log.py` turns signals into log lines, metrics count them. A receiver that
+raises is logged by Django and changes nothing. Sent by workers unless said; `delivery` is a
+`queues.message.Delivery`.
+"""
+
+from django.dispatch import Signal
+
+attempt_failed = Signal()  # delivery, exception, delay (seconds until the next attempt)
+task_dead_lettered = Signal()  # delivery, exception or None, reason
+task_snoozed = Signal()  # delivery, delay
+task_superseded = Signal()  # delivery
+task_timed_out = Signal()  # delivery, hard
+task_discarded = Signal()  # delivery
+backoff_broken = Signal()  # task (path), exception: the task's own backoff function failed
+leases_released = Signal()  # count: messages of silent workers went back into the line
+jobs_handed_back = Signal()  # count
+database_lost = Signal()  # part, exception: said once per outage
+database_back = Signal()  # part, seconds
+listener_deaf = Signal()  # no arguments: notifications do not arrive, plain polling
+listener_hears = Signal()
+elected = Signal()  # worker: this process is the dispatcher
+sweep_done = Signal()  # name, count
+sweep_failed = Signal()  # name, exception
+queue_paused = Signal()  # queue, by; sent by whoever pauses
+queue_resumed = Signal()  # queue, by
+
+# Sent by the supervisor; `name` is the child's, `worker` its uuid.
+process_started = Signal()  # name, worker, pid
+process_not_started = Signal()  # name, exception, restart (seconds): the system had no process left
+process_recycled = Signal()  # reason; sent by the process itself
+process_ended = Signal()  # name, worker, pid, code (negative: a signal), ending (text), held (jobs), restart or None
+repair_failed = Signal()  # worker, count, exception: given up, the leases of these jobs will lapse
+stop_demanded = Signal()  # level (a worker.shutdown.Level), grace (seconds)
+worker_stalled = Signal()  # name, worker, pid, seconds, running (ids), stacks (text): no beat for a lease
+worker_resumed = Signal()  # name, worker, pid, seconds
+migrations_awaited = Signal()  # missing (names), database: said once, when `runworker` begins to wait
+loop_failed = Signal()  # part, exception: something else than a lost database, sent by workers too

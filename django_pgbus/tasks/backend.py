@@ -1,0 +1,151 @@
+"""`PgbusBackend`: what `TASKS["..."]["BACKEND"]` names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, ParamSpec, TypeVar
+
+from django.conf import settings
+from django.utils import timezone
+
+from django_pgbus.exceptions import InvalidPayload
+from django_pgbus.tasks import lifecycle, results
+from django_pgbus.tasks.compat import (
+    TASK_MAX_PRIORITY,
+    TASK_MIN_PRIORITY,
+    AnyTask,
+    AnyTaskResult,
+    BaseTaskBackend,
+    InvalidTask,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    task_enqueued,
+)
+from django_pgbus.tasks.lookup import checked_path
+from django_pgbus.tasks.payload import Payload, prepare
+from django_pgbus.tasks.policy import checked_queue
+from django_pgbus.tasks.task import PgbusTask, changed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class PgbusBackend(BaseTaskBackend):
+    """
+    Tasks in PostgreSQL.
+
+    Nothing here imports a model or touches the database before something is enqueued or looked up: `@task` makes a
+    backend while modules are still being imported.
+    """
+
+    task_class = PgbusTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def validate_task(self, task: AnyTask) -> None:
+        """Raise InvalidTask if no worker could run this task; `run_after` may be a timedelta, as Django documents."""
+        checked_queue(task.queue_name)
+        _check_priority(task.priority)
+        _check_run_after(task.run_after)
+        # Django's own check knows moments only.
+        super().validate_task(changed(task, run_after=None) if isinstance(task.run_after, timedelta) else task)
+
+    def enqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
+        """
+        Store a task in the caller's transaction and return its result.
+
+        Raises InvalidTask, or InvalidPayload naming the argument, before any SQL.
+        """
+        self.validate_task(task)
+        path = checked_path(task)
+        arguments = prepare(args, kwargs)
+        enqueued = lifecycle.enqueue(self._work(task, path, arguments.text))
+        result: Any = results.fresh(task, enqueued, arguments, self.alias)
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def enqueue_many(
+        self, task: AnyTask, rows: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+    ) -> list[AnyTaskResult]:
+        """
+        Store a task once for each (args, kwargs), all or none, and return the results in that order.
+
+        Raises InvalidTask, or InvalidPayload naming row and argument, before any SQL.
+        """
+        self.validate_task(task)
+        path = checked_path(task)
+        arguments = [_prepared(index, row) for index, row in enumerate(rows)]
+        enqueued = lifecycle.enqueue_many(self._work(task, path, ""), [one.text for one in arguments])
+        made = [
+            results.fresh(task, stored, given, self.alias) for stored, given in zip(enqueued, arguments, strict=True)
+        ]
+        for result in made:
+            task_enqueued.send(type(self), task_result=result)
+        return made
+
+    def get_result(self, result_id: str) -> AnyTaskResult:
+        """Return the result of a task wherever it is, or raise TaskResultDoesNotExist, also for ids that cannot be."""
+        id = results.parsed_id(result_id)
+        found = None if id is None else lifecycle.find(id)
+        if found is None:
+            raise TaskResultDoesNotExist(result_id)
+        return results.stored(found, self.alias)
+
+    def check(self, **kwargs: Any) -> list[Any]:
+        """Return what is wrong with this backend's entry in `TASKS`, and whether the app is installed."""
+        from django_pgbus.checks import check_backend
+
+        return list(check_backend(self))
+
+    def _work(self, task: AnyTask, path: str, payload: str) -> lifecycle.NewWork:
+        return lifecycle.NewWork(
+            task=path,
+            payload=payload,
+            queue=task.queue_name,
+            priority=int(task.priority),
+            backend=self.alias,
+            due=_due(task.run_after),
+        )
+
+
+def _prepared(index: int, row: Any) -> Payload:
+    match row:
+        case [list() | tuple() as args, Mapping() as kwargs]:
+            pass
+        case _:
+            message = f"rows[{index}] is not a pair (args, kwargs) of a list and a dict."
+            raise InvalidPayload(message, path=f"rows[{index}]")
+    try:
+        return prepare(args, kwargs)
+    except InvalidPayload as error:
+        raise type(error)(f"rows[{index}]: {error}", path=f"rows[{index}].{error.path}") from None
+
+
+def _check_priority(priority: Any) -> None:
+    # Django's own check lets "5" and NaN fail with a TypeError or ValueError.
+    if not isinstance(priority, (int, float)) or priority != priority:
+        raise InvalidTask(
+            f"priority must be a whole number between {TASK_MIN_PRIORITY} and {TASK_MAX_PRIORITY}, not {priority!r}."
+        )
+
+
+def _check_run_after(run_after: Any) -> None:
+    if run_after is None:
+        return
+    if not isinstance(run_after, (datetime, timedelta)):
+        raise InvalidTask(f"run_after must be a datetime or a timedelta, not a {type(run_after).__name__}.")
+    try:
+        # Python's dates end here, PostgreSQL's go on: it would be stored and could never be read back.
+        (datetime.now(UTC) + run_after if isinstance(run_after, timedelta) else run_after).astimezone(UTC)
+    except (OverflowError, ValueError):
+        raise InvalidTask("run_after is outside the years 1 to 9999.") from None
+
+
+def _due(run_after: datetime | timedelta | None) -> datetime | timedelta | None:
+    if isinstance(run_after, datetime) and not settings.USE_TZ and timezone.is_naive(run_after):
+        return timezone.make_aware(run_after, timezone.get_default_timezone())
+    return run_after

@@ -1,0 +1,136 @@
+"""A capsule at work: its pools, and how much it should hold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from django_pgbus.queues.message import Delivery, Level
+from django_pgbus.tasks.executor import Executor, Outcome, Run, known
+from django_pgbus.worker import plan
+from django_pgbus.worker.pools.coroutines import CoroutinePool
+from django_pgbus.worker.pools.threads import ThreadPool
+
+BUFFER_SECONDS: Final = 0.1  # of work that may wait here, claimed and not started
+BUFFER_LIMIT: Final = 400
+BUFFER_STALE: Final = 0.25  # seconds without a start after which the buffer is handed back
+COROUTINES_PER_THREAD: Final = 10
+WEIGHT: Final = 0.05  # of one run in the average
+
+
+class Capsule:
+    """Threads and coroutines for some queues; what they are given, they have room for."""
+
+    def __init__(
+        self,
+        declared: plan.Capsule,
+        executor: Executor,
+        report: Callable[[Outcome], None],
+        started: Callable[[Delivery], None],
+        roomier: Callable[[], None],
+        name: str,
+    ) -> None:
+        self.declared = declared
+        self.levels: list[Level] = []
+        self.suspects: list[Level] = []
+        self._executor = executor
+        self._report = report
+        self._started = started
+        self._roomier = roomier
+        self._average = 0.0  # seconds of a run; nothing is buffered before the first has ended
+        self._measured = False
+        self.threads = ThreadPool(declared.threads, self._run, name)
+        self.coroutines = CoroutinePool(self._arun, name)
+        self._taken_at = (0, time.monotonic())
+        self._wants_more = False
+
+    def look_at(self, levels: dict[Level, bool]) -> None:
+        """Take note of which levels there are (and whether their queue is paused): mine, best first."""
+        places = {q: p for q in {level.queue for level in levels} if (p := self.declared.place(q)) is not None}
+        mine = sorted(
+            (level for level, paused in levels.items() if not paused and level.queue in places),
+            key=lambda level: (places[level.queue], level.queue, -level.priority),
+        )
+        self.levels = [level for level in mine if not level.suspect]
+        self.suspects = [level for level in mine if level.suspect]
+
+    def room(self) -> int:
+        """Return how many deliveries to claim now."""
+        if self.coroutines.pending >= self.declared.threads * COROUTINES_PER_THREAD:
+            return 0
+        free = self.declared.threads - self.threads.busy
+        room = free + self._buffer_size() - self.threads.buffered
+        self._wants_more = room <= 0
+        return max(0, room)
+
+    def _buffer_size(self) -> int:
+        if not self._measured:
+            return 0
+        work = self.declared.threads * BUFFER_SECONDS
+        return min(BUFFER_LIMIT, int(work / max(self._average, 1e-6)))
+
+    def put(self, deliveries: list[Delivery]) -> None:
+        """Give deliveries to the pools; a task not known yet is loaded by a thread, whatever its kind."""
+        to_threads = []
+        for delivery in deliveries:
+            runnable = known(delivery.task)
+            if runnable is not None and runnable.is_async:
+                self._prepare(delivery)
+            else:
+                to_threads.append(delivery)
+        self.threads.put(to_threads)
+
+    def stale(self) -> list[Delivery]:
+        """Take back a buffer from which nothing has started for a while: slow jobs are in front of it."""
+        now = time.monotonic()
+        taken, since = self._taken_at
+        if self.threads.taken != taken or not self.threads.buffered:
+            self._taken_at = (self.threads.taken, now)
+            return []
+        if now - since < BUFFER_STALE:
+            return []
+        self._average = max(self._average, now - since)
+        return self.threads.take_back()
+
+    @property
+    def running(self) -> int:
+        """Return how many jobs run."""
+        return self.threads.busy + self.coroutines.pending
+
+    @property
+    def empty(self) -> bool:
+        """Return whether nothing runs and nothing waits here."""
+        return not self.threads.buffered and not self.running
+
+    # --- in the threads of the pools ------------------------------------------------------------------
+
+    def _run(self, delivery: Delivery) -> None:
+        run = self._prepare(delivery)
+        if run is not None:
+            outcome = run.sync()
+            self._ended(outcome)
+
+    async def _arun(self, run: Run) -> None:
+        self._ended(await self._executor.arun(run))
+
+    def _prepare(self, delivery: Delivery) -> Run | None:
+        """Return a sync run, having sent an async one to the loop and reported one that cannot be."""
+        prepared: Any = self._executor.prepare(delivery)
+        if not isinstance(prepared, Run):
+            self._ended(prepared)
+            return None
+        self._started(delivery)
+        if prepared.runnable.is_async:
+            self.coroutines.put(delivery, prepared)
+            return None
+        return prepared
+
+    def _ended(self, outcome: Outcome) -> None:
+        ran_for = outcome.ran_for
+        self._average += ((ran_for - self._average) * WEIGHT) if self._measured else ran_for
+        self._measured = True
+        self._report(outcome)
+        if self._wants_more and self.threads.buffered * 2 <= self._buffer_size():
+            self._wants_more = False
+            self._roomier()

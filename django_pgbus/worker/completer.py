@@ -1,0 +1,147 @@
+"""Writing what runs came to: collected for a few milliseconds, written together."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from django_pgbus import signals
+from django_pgbus.postgres import is_connection_loss
+from django_pgbus.postgres.own_connection import PIN_PLANS
+from django_pgbus.queues.heartbeat import Held
+from django_pgbus.queues.message import Delivery
+from django_pgbus.tasks import lifecycle
+from django_pgbus.tasks.executor import HandBack, Outcome, Superseded
+from django_pgbus.tasks.lifecycle import GaveUp, PutOff, Success
+from django_pgbus.worker.connected import ConnectedLoop
+from django_pgbus.worker.reporting import Reporter
+
+COLLECT: Final = 0.003  # seconds
+FULL: Final = 100  # outcomes that are not kept waiting
+BATCH: Final = 500
+
+O = TypeVar("O", Success, PutOff, GaveUp)  # noqa: E741
+
+
+class Completer(ConnectedLoop):
+    """Settles outcomes in batches; one that cannot be written never fails its neighbours."""
+
+    part = "completer"
+
+    def __init__(self, held: Held, reporter: Reporter, settled: Callable[[], None]) -> None:
+        super().__init__()
+        self._outcomes: deque[Outcome] = deque()
+        self._held = held
+        self._reporter = reporter
+        self._settled = settled
+        self._first = 0.0
+        self.done = 0
+        self.failed = 0
+        self.superseded = 0
+
+    def put(self, outcome: Outcome) -> None:
+        """Take an outcome, from any thread."""
+        self._outcomes.append(outcome)
+        waiting = len(self._outcomes)
+        if waiting == 1:
+            self._first = time.monotonic()
+            self.wake()
+        elif waiting == FULL:
+            self.wake()
+
+    def __len__(self) -> int:
+        return len(self._outcomes)
+
+    def connected(self) -> None:
+        """Pin the plans."""
+        PIN_PLANS.tuples()
+
+    def work(self) -> float:
+        """Settle what has been collected."""
+        waiting = len(self._outcomes)
+        if not waiting:
+            return 3600.0
+        collect = self._first + COLLECT - time.monotonic()
+        if waiting < FULL and collect > 0 and not self.stopping:
+            return collect
+        batch = [self._outcomes.popleft() for _ in range(min(waiting, BATCH))]
+        try:
+            self._settle(batch)
+        except Exception as error:
+            if is_connection_loss(error):
+                self._outcomes.extendleft(reversed(batch))  # Settling again is harmless: the delivery is named.
+            raise
+        self._first = time.monotonic()
+        return 0.0 if self._outcomes else 3600.0
+
+    def flush(self, until: float) -> bool:
+        """Wait until everything is written, at most until the monotonic time `until`; return whether it is."""
+        while (self._outcomes or self._busy) and time.monotonic() < until:
+            self.wake()
+            time.sleep(0.005)
+        return not self._outcomes and not self._busy
+
+    _busy = False
+
+    def _settle(self, batch: Sequence[Outcome]) -> None:
+        self._busy = True
+        try:
+            self._write(Success, batch, lifecycle.succeed)
+            self._write(PutOff, batch, lifecycle.put_off)
+            self._write(GaveUp, batch, lifecycle.give_up)
+            if back := [o.delivery for o in batch if isinstance(o, HandBack)]:
+                lifecycle.hand_back([(delivery.id, delivery.delivery) for delivery in back])
+            for outcome in batch:
+                if isinstance(outcome, Superseded):
+                    self._say_superseded(outcome.delivery)
+            deliveries = [outcome.delivery for outcome in batch]
+            self._held.drop(deliveries)
+            self._reporter.ended(deliveries)
+            self.done += len(batch)
+            self.failed += sum(isinstance(outcome, (PutOff, GaveUp)) for outcome in batch)
+        finally:
+            self._busy = False
+        self._settled()
+
+    def _write(self, kind: type[O], batch: Sequence[Outcome], settle: Callable[[Sequence[O], float], Any]) -> None:
+        mine = [outcome for outcome in batch if type(outcome) is kind]
+        if not mine:
+            return
+        try:
+            written = settle(mine, time.monotonic())
+        except Exception as error:
+            if is_connection_loss(error):
+                raise
+            written = self._one_by_one(mine, settle)
+        missing = [outcome for outcome in mine if outcome.delivery.id not in written]
+        if missing:
+            # A COMMIT whose reply was lost has been written already; anything else was superseded.
+            before = lifecycle.settled_before([outcome.delivery for outcome in missing])
+            for outcome in missing:
+                if outcome.delivery.id not in before:
+                    self._say_superseded(outcome.delivery)
+        if isinstance(written, dict):
+            for outcome in mine:
+                if written.get(outcome.delivery.id):
+                    signals.task_discarded.send_robust(sender=type(self), delivery=outcome.delivery)
+
+    def _one_by_one(self, outcomes: Sequence[O], settle: Callable[[Sequence[O], float], Any]) -> dict[int, bool]:
+        written: dict[int, bool] = {}
+        for outcome in outcomes:
+            try:
+                one = settle([outcome], time.monotonic())
+            except Exception as error:
+                if is_connection_loss(error):
+                    raise
+                # Its lease lapses and it is run again: better than to stop everything behind it.
+                signals.loop_failed.send_robust(sender=type(self), part=self.part, exception=error)
+                written[outcome.delivery.id] = False
+            else:
+                written.update(one if isinstance(one, dict) else dict.fromkeys(one, False))
+        return written
+
+    def _say_superseded(self, delivery: Delivery) -> None:
+        self.superseded += 1
+        signals.task_superseded.send_robust(sender=type(self), delivery=delivery)

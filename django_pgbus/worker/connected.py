@@ -1,0 +1,60 @@
+"""A loop with a database connection of its own, opened before a step and dropped when it is lost."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db import OperationalError
+
+from django_pgbus.postgres import is_connection_loss
+from django_pgbus.postgres.own_connection import close, own_connection
+from django_pgbus.worker.loop import Loop
+
+
+class ConnectedLoop(Loop):
+    """Connects in the thread that runs it; `connected()` is called after each opening."""
+
+    options: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._connection: Any = None
+
+    def step(self) -> float:
+        """Connect if need be, and work."""
+        if self._connection is None:
+            connection = own_connection(self.part, **self.options)
+            try:
+                connection.connect()
+                self.connected()
+            except BaseException:
+                close(connection)
+                raise
+            self._connection = connection
+        return self.work()
+
+    def connected(self) -> None:
+        """Do what a fresh connection needs."""
+
+    def work(self) -> float:
+        """Do what there is to do; return the seconds to wait before the next step."""
+        raise NotImplementedError
+
+    def on_error(self, error: Exception) -> float:
+        """Drop a lost connection; anything else leaves it as it is."""
+        if self._connection is not None and (is_connection_loss(error) or isinstance(error, OperationalError)):
+            self.disconnect()
+        return super().on_error(error)
+
+    def disconnect(self) -> None:
+        """Drop the connection; the next step opens a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            close(connection)
+
+    def run(self) -> None:
+        """Step and wait until `stop`, then disconnect."""
+        try:
+            super().run()
+        finally:
+            self.disconnect()

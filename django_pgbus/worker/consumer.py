@@ -1,0 +1,233 @@
+"""
+Claiming for the capsules of this process, in one thread and on one connection.
+
+Each round: read what was heard, move what is due, claim for whoever has room, look around once a second. A claim
+that comes back empty ends the round, unless a producer has just spoken: transactions that follow it closely do not
+wake again, so the consumer keeps looking for a moment.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from django_pgbus import signals
+from django_pgbus.postgres.own_connection import PIN_PLANS
+from django_pgbus.queues import heartbeat, sweeps, wake
+from django_pgbus.queues.heartbeat import Held
+from django_pgbus.queues.line import Line, Polled
+from django_pgbus.queues.message import Delivery, Level
+from django_pgbus.tasks import lifecycle
+from django_pgbus.worker.capsule import Capsule
+from django_pgbus.worker.connected import ConnectedLoop
+from django_pgbus.worker.plan import ProcessPlan
+from django_pgbus.worker.reporting import Reporter
+
+CLAIM_LIMIT: Final = 200  # rows of one claim
+HUNT: Final = 0.025  # seconds of looking on after a wake-up
+HUNT_PAUSE: Final = 0.002
+MOVE_LIMIT: Final = 1000
+
+
+class Consumer(ConnectedLoop):
+    """Fills the capsules; `drain` empties them again."""
+
+    part = "consumer"
+
+    def __init__(
+        self, *, plan: ProcessPlan, worker: UUID, held: Held, capsules: Sequence[Capsule], reporter: Reporter
+    ) -> None:
+        super().__init__()
+        self._plan = plan
+        self._worker = worker
+        self._held = held
+        self._capsules = capsules
+        self._reporter = reporter
+        self._line = Line()
+        self._levels: dict[Level, bool] = {}
+        self._notes: deque[Any] = deque()
+        self._next_poll = 0.0
+        self._next_due = float("inf")
+        self._hunt_until = 0.0
+        self._draining = False
+        self._suspects_wait = False
+        self._suspect: Delivery | None = None
+        self.may_claim = True  # the heart is confirmed
+        self.drained = False
+        self.idle = False  # the last poll found nothing to claim and nothing due
+
+    # --- from other threads ---------------------------------------------------------------------------
+
+    def hear(self, notes: list[Any]) -> None:
+        """Take notes of other processes; they are read between two claims, never during one."""
+        self._notes.extend(notes)
+        self.wake()
+
+    def catch_up(self) -> None:
+        """Look at everything once: notifications may have been missed."""
+        self._notes.append(["look"])
+        self.wake()
+
+    def drain(self) -> None:
+        """Stop claiming and hand the buffers back; `drained` says when."""
+        self._draining = True
+        self.wake()
+
+    def due_in(self, seconds: float) -> None:
+        """Take note that a message of ours will be due."""
+        self._notes.append(["due", None, seconds])
+        if seconds < self._plan.poll * 2:
+            self.wake()
+
+    # --- the round ------------------------------------------------------------------------------------
+
+    def connected(self) -> None:
+        """Pin the plans, beat before claiming, find all levels, and conclude nothing from before."""
+        PIN_PLANS.tuples()
+        heartbeat.renew(self._held, self._plan.lease)
+        sweeps.find_levels()
+        self._line.forget()
+        self._next_poll = 0.0
+
+    def work(self) -> float:
+        """Do one round."""
+        if self._draining:
+            if not self.drained:
+                for capsule in self._capsules:
+                    self._hand_back(capsule.threads.take_back())
+                self.drained = True
+            return 3600.0
+        self._read_notes()
+        if time.monotonic() >= self._next_due:
+            self._move_due()
+        claimed, full = self._claim() if self.may_claim else (0, False)
+        if full:
+            return 0.0
+        now = time.monotonic()
+        if now >= self._next_poll:
+            self._poll()
+            if not self.idle and self._has_room():
+                return 0.0
+        if not claimed and now < self._hunt_until:
+            return HUNT_PAUSE
+        return max(0.0, min(self._next_poll, self._next_due) - time.monotonic())
+
+    def _has_room(self) -> bool:
+        return self.may_claim and any(capsule.room() for capsule in self._capsules)
+
+    def _read_notes(self) -> None:
+        while self._notes:
+            match self._notes.popleft():
+                case ["ready", str(queue), int(priority), bool(suspect), int(position)]:
+                    level = Level(queue, priority, suspect)
+                    if level not in self._levels and any(c.declared.serves(queue) for c in self._capsules):
+                        paused = any(p for known, p in self._levels.items() if known.queue == queue)
+                        self._learn({**self._levels, level: paused})
+                    if level in self._levels:
+                        self._line.lower(level, position)
+                        self._suspects_wait |= suspect
+                        self._hunt_until = time.monotonic() + HUNT
+                case ["due", queue, float() | int() as seconds]:
+                    if queue is None or any(c.declared.serves(queue) for c in self._capsules):
+                        self._next_due = min(self._next_due, time.monotonic() + seconds)
+                case ["queue", str()] | ["look"]:
+                    self._line.look_soon()
+                    self._next_poll = 0.0
+
+    def _claim(self) -> tuple[int, bool]:
+        """Claim for each capsule; return how many came, and whether somebody should ask again at once."""
+        claimed, full = 0, False
+        for capsule in self._capsules:
+            self._hand_back(capsule.stale())
+            room = capsule.room()
+            if not room or not (capsule.levels or capsule.suspects):
+                continue
+            if self._suspects_wait and capsule.suspects and not self._suspect_runs():
+                if capsule.threads.buffered:
+                    continue  # Not refilled until the buffer is empty: nobody starts beside a suspect unseen.
+                deliveries = self._take(capsule, capsule.suspects, 1)
+                if deliveries:
+                    self._suspect = deliveries[0]
+                    claimed += 1
+                    room -= 1
+                else:
+                    self._suspects_wait = False
+            if room > 0 and capsule.levels:
+                limit = min(room, CLAIM_LIMIT)
+                deliveries = self._take(capsule, capsule.levels, limit)
+                claimed += len(deliveries)
+                full |= len(deliveries) == limit and capsule.room() > 0
+        return claimed, full
+
+    def _take(self, capsule: Capsule, levels: list[Level], limit: int) -> list[Delivery]:
+        deliveries = lifecycle.claim(self._line, levels, limit, self._worker, self._plan.lease)
+        if deliveries:
+            self._held.add(deliveries)
+            self._reporter.claimed(deliveries)
+            capsule.put(deliveries)
+        return deliveries
+
+    def _suspect_runs(self) -> bool:
+        """Return whether a suspect runs here that has not yet lived through one lease."""
+        suspect = self._suspect
+        if suspect is None or not self._held.has(suspect):
+            return False
+        return time.monotonic() - (suspect.started_at or time.monotonic()) < self._plan.lease
+
+    def _queues(self) -> list[str]:
+        """Return the queues whose delayed messages this process moves."""
+        known = {level.queue for level in self._levels} | {n for c in self._capsules for n in c.declared.names}
+        return sorted(q for q in known if any(c.declared.serves(q) for c in self._capsules))
+
+    def _move_due(self) -> None:
+        self._next_due = float("inf")
+        moved = lifecycle.move_due(self._queues())
+        wake.announce({Level(queue, priority, suspect) for queue, priority, suspect, _ in moved})
+        new = {Level(q, p, s) for q, p, s, _ in moved} - self._levels.keys()
+        if new:
+            paused = {level.queue for level, stopped in self._levels.items() if stopped}
+            self._learn({**self._levels, **{level: level.queue in paused for level in new}})
+        if len(moved) > sum(capsule.room() for capsule in self._capsules):
+            wake.wake_for(moved)  # More than there is room for here: others may help.
+        self._next_poll = min(self._next_poll, time.monotonic() + HUNT)  # Tells when the next one is due.
+
+    def _poll(self) -> None:
+        levels = [level for level in self._levels if any(c.declared.serves(level.queue) for c in self._capsules)]
+        polled = self._line.poll(levels, self._queues(), self._plan.lease)
+        now = time.monotonic()
+        self._next_poll = now + self._plan.poll
+        if news := polled.levels != self._levels:
+            self._learn(polled.levels)
+            self._next_poll = now
+            self._line.look_soon()
+        self._next_due = now + min(polled.due_in.values(), default=float("inf"))
+        if polled.lapsed and (released := lifecycle.release_lapsed(polled.lapsed, self._plan.lease)):
+            signals.leases_released.send_robust(sender=type(self), count=len(released))
+            self._suspects_wait = True
+        self._suspects_wait |= any(level.suspect for level in polled.free)
+        self.idle = not news and self._nothing_in(polled) and self._next_due > now
+
+    def _nothing_in(self, polled: Polled) -> bool:
+        return not any(not self._levels.get(level, True) for level in polled.free) and not polled.lapsed
+
+    def _learn(self, levels: dict[Level, bool]) -> None:
+        """Take over new levels or pauses; what is buffered of a paused queue goes back."""
+        self._levels = levels
+        paused = {level.queue for level, stopped in levels.items() if stopped}
+        for capsule in self._capsules:
+            capsule.look_at(levels)
+            if paused and capsule.threads.buffered:
+                back = capsule.threads.take_back()
+                self._hand_back([d for d in back if d.queue in paused])
+                capsule.threads.put(d for d in back if d.queue not in paused)
+
+    def _hand_back(self, deliveries: Sequence[Delivery]) -> None:
+        if not deliveries:
+            return
+        returned = lifecycle.hand_back([(d.id, d.delivery) for d in deliveries])
+        self._held.drop(deliveries)
+        self._reporter.ended(deliveries)
+        signals.jobs_handed_back.send_robust(sender=type(self), count=len(returned))

@@ -1,0 +1,1 @@
+"""Where jobs run: threads for sync tasks, one event loop for async ones."""

@@ -1,0 +1,74 @@
+"""One event loop, in a thread of its own, for async tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable
+from contextvars import Context
+from typing import Any
+
+from asgiref.sync import sync_to_async
+
+from django_pgbus.queues.message import Delivery
+from django_pgbus.worker.hygiene import tidy
+
+
+class CoroutinePool:
+    """Runs async tasks side by side; `run` must not raise but when cancelled."""
+
+    def __init__(self, run: Callable[[Any], Awaitable[None]], name: str) -> None:
+        self._run = run
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        self._tasks: dict[Delivery, asyncio.Task[None]] = {}
+        self.pending = 0
+
+    def put(self, delivery: Delivery, prepared: Any) -> None:
+        """Start one, from any thread."""
+        loop = self._started()
+        with self._lock:
+            self.pending += 1
+        loop.call_soon_threadsafe(self._begin, delivery, prepared)
+
+    def cancel(self, delivery: Delivery) -> None:
+        """Cancel the run of a delivery, from any thread; nothing happens if it has ended."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._cancel, delivery)
+
+    def cancel_all(self) -> None:
+        """Cancel whatever runs, from any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in list(self._tasks.values())])
+
+    def _cancel(self, delivery: Delivery) -> None:
+        if task := self._tasks.get(delivery):
+            task.cancel()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(
+                    target=self._loop.run_forever, name=f"pgbus-{self._name}-async", daemon=True
+                ).start()
+            return self._loop
+
+    def _begin(self, delivery: Delivery, prepared: Any) -> None:
+        assert self._loop is not None
+        # An empty context: nothing of one job is seen by another.
+        self._tasks[delivery] = self._loop.create_task(self._wrapped(delivery, prepared), context=Context())
+
+    async def _wrapped(self, delivery: Delivery, prepared: Any) -> None:
+        try:
+            await self._run(prepared)
+        finally:
+            self._tasks.pop(delivery, None)
+            with self._lock:
+                self.pending -= 1
+            if not self._tasks:
+                # Sync ORM calls of async code run in asgiref's own thread; so must the tidying.
+                with contextlib.suppress(Exception, asyncio.CancelledError):
+                    await sync_to_async(tidy)(idle=True)

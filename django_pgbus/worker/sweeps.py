@@ -1,0 +1,33 @@
+"""Every sweep of the dispatcher: name, interval in seconds, function; a full batch is followed by the next at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from django_pgbus.queues import sweeps
+from django_pgbus.worker import sql
+
+
+class Sweep(NamedTuple):
+    """One sweep; `batch` is how many it does at most, 0 for one that needs no second round."""
+
+    name: str
+    interval: float
+    function: Callable[[], int]
+    batch: int = 0
+
+
+def forget_silent_workers() -> int:
+    """Forget workers silent for an hour and return how many. Locks: workers (skipping)."""
+    return sql.FORGET_SILENT.count(limit=sweeps.BATCH)
+
+
+SWEEPS: Final = (
+    Sweep("find levels", 60, sweeps.find_levels),
+    Sweep("move forgotten delayed jobs", 10, sweeps.move_forgotten, sweeps.BATCH),
+    Sweep("forget unused levels", 3600, sweeps.forget_levels, sweeps.BATCH),
+    Sweep("purge archive", 60, sweeps.purge_archive, sweeps.BATCH),
+    Sweep("purge dead letters", 300, sweeps.purge_dead_letters, sweeps.BATCH),
+    Sweep("forget silent workers", 300, forget_silent_workers, sweeps.BATCH),
+)

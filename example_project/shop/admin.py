@@ -1,0 +1,45 @@
+"""The shop's own pages in the admin, beside those of pgbus."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from shop.models import Customer, Order, Payment, Receipt
+
+
+@admin.register(Customer)
+class CustomerAdmin(admin.ModelAdmin[Customer]):
+    """Customers and their totals."""
+
+    list_display = ("customer_id", "email", "orders_placed", "spent")
+    search_fields = ("=customer_id",)
+
+
+@admin.register(Order)
+class OrderAdmin(admin.ModelAdmin[Order]):
+    """Orders as the file had them."""
+
+    list_display = ("order_id", "customer", "placed_on", "quantity", "unit_price", "amount")
+    list_select_related = ("customer",)
+    search_fields = ("=order_id", "=customer__customer_id")
+    raw_id_fields = ("customer",)
+
+
+@admin.register(Payment)
+class PaymentAdmin(admin.ModelAdmin[Payment]):
+    """What the gateway confirmed."""
+
+    list_display = ("reference", "order", "amount", "paid_at")
+    list_select_related = ("order",)
+    search_fields = ("=order__order_id",)
+    raw_id_fields = ("order",)
+
+
+@admin.register(Receipt)
+class ReceiptAdmin(admin.ModelAdmin[Receipt]):
+    """What was mailed."""
+
+    list_display = ("order", "sent_to", "sent_at")
+    list_select_related = ("order",)
+    search_fields = ("=order__order_id",)
+    raw_id_fields = ("order",)

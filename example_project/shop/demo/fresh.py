@@ -1,0 +1,46 @@
+"""An empty shop: each demonstration begins with one, so it can be repeated."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.db import transaction
+from django.db.models.functions import Now
+
+from django_pgbus.conf import get_settings
+from django_pgbus.models import Archived, DeadLetter, Delayed, Message, Worker
+from shop.jobs import PATH
+from shop.models import Customer, Order, Payment, Receipt
+
+ADMIN = "admin"
+
+
+def empty_shop() -> None:
+    """Delete the shop's rows, its jobs in any state and its mails; nobody may be working."""
+    with transaction.atomic():
+        for shop_model in (Receipt, Payment, Order, Customer):
+            shop_model.objects.all().delete()
+        for job_model in (Message, Delayed, Archived, DeadLetter):
+            job_model.objects.filter(task__startswith=PATH).delete()
+    shutil.rmtree(Path(settings.SHOP_MAIL_FOLDER), ignore_errors=True)
+
+
+def living_workers() -> list[Worker]:
+    """Return the workers of this database that have given a sign of life within a lease."""
+    lease = timedelta(seconds=get_settings().VISIBILITY_TIMEOUT)
+    return list(Worker.objects.filter(beat_at__gte=Now() - lease))
+
+
+def ensure_admin() -> bool:
+    """Return whether `admin` can log in with the password `admin`, making that user if there is none."""
+    user, is_new = get_user_model().objects.get_or_create(
+        username=ADMIN, defaults={"is_staff": True, "is_superuser": True}
+    )
+    if is_new:
+        user.set_password(ADMIN)
+        user.save()
+    return bool(user.check_password(ADMIN))

@@ -1,0 +1,152 @@
+"""The demonstration, as one list of steps."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from django.conf import settings
+from django.core.management import call_command
+
+from shop.closing import Closing, close
+from shop.demo import fresh
+from shop.demo.progress import Progress
+from shop.demo.workers import MANAGE, Workers
+from shop.gateway import Gateway
+from shop.importing import Imported, import_file
+from shop.jobs import open_jobs, share_done
+
+LOOK = 0.1  # seconds between two looks at the queue
+PATIENCE = 90  # seconds without any progress before the demonstration gives up
+KILL_AT = 1 / 3
+
+
+class DemoError(Exception):
+    """The demonstration cannot be given; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is asked for; `kill_every` seconds, or one kill in the middle if None."""
+
+    file: Path
+    workers: int = 2
+    kill_every: float | None = None
+    chunk: int = 500
+    serve: bool = False
+    address: str = "127.0.0.1:8000"
+
+
+def run(plan: Plan, out: TextIO) -> bool:
+    """Give the demonstration; return whether everything adds up."""
+    progress = Progress(out)
+    prepare(progress)
+    with ExitStack() as stack:
+        gateway = stack.enter_context(Gateway())
+        progress.say(f"Payment gateway: {gateway.url}, of a hundred answers two are failures.")
+        imported = enqueue(plan, progress)
+        workers = stack.enter_context(Workers(plan.workers, logs=logs(), environment={"SHOP_GATEWAY_URL": gateway.url}))
+        progress.say(f"Workers: {plan.workers} x manage.py runworker, their logs in {logs()}")
+        watch(plan, workers, progress)
+        stopped = [] if plan.serve else workers.stop()
+        closing = close(plan.file, imported, gateway, killed=workers.killed)
+        closing.require("exit codes of the workers", stopped, [0] * len(stopped))
+        closing.require("whether a worker was killed", workers.killed > 0, True)
+        tell(closing, progress)
+        if plan.serve:
+            serve(plan, workers, progress)
+        else:
+            progress.say(f"To look around: python manage.py demo --serve, then http://{plan.address}/admin/")
+    return not closing.problems
+
+
+def prepare(progress: Progress) -> None:
+    """Make tables, admin user and an empty shop."""
+    database = settings.DATABASES["default"]
+    progress.say(f"Database: {database['NAME']} at {database.get('HOST') or 'the local socket'}")
+    call_command("migrate", verbosity=0, interactive=False)
+    while workers := fresh.living_workers():  # those of a killed run leave their rows for a lease
+        if time.monotonic() - progress.began > PATIENCE / 3:
+            raise DemoError(f"Other workers use this database, stop them first: {', '.join(map(str, workers))}.")
+        time.sleep(1)
+    fresh.empty_shop()
+    if fresh.ensure_admin():
+        progress.say("Admin user: admin, password: admin (a demo's password; change it before anyone else can log in)")
+    else:
+        progress.say("Admin user: admin was there before and keeps its password.")
+
+
+def enqueue(plan: Plan, progress: Progress) -> Imported:
+    """Enqueue the file's rows, before anybody works."""
+    began = time.monotonic()
+    imported = import_file(plan.file, chunk=plan.chunk)
+    took = time.monotonic() - began
+    progress.say(f"Import: {imported.enqueued:,} of the {imported.read:,} rows of {plan.file.name} in {took:.1f} s")
+    return imported
+
+
+def watch(plan: Plan, workers: Workers, progress: Progress) -> None:
+    """Wait until every job has ended, killing a worker now and then, or until nothing moves any more."""
+    share = -1.0
+    moved = killed = time.monotonic()
+    while share < 1:
+        time.sleep(LOOK)
+        now, before, share = time.monotonic(), share, share_done()
+        moved = now if share != before else moved
+        progress.show(share, f"{workers.killed} killed")
+        if now - moved > PATIENCE:
+            progress.say(f"Nothing has moved for {PATIENCE} s. Open jobs: {open_jobs()}")
+            break
+        if share < 1 and _is_time_to_kill(plan, share, workers.killed, now - killed) and (victim := workers.kill_one()):
+            killed = now
+            progress.say(f"{victim}, at {share:.0%}")
+        for line in workers.keep_going():
+            progress.say(line)
+    progress.end()
+
+
+def _is_time_to_kill(plan: Plan, share: float, killed: int, since: float) -> bool:
+    if plan.kill_every is None:
+        return share >= KILL_AT and not killed
+    return since >= plan.kill_every and share > 0
+
+
+def tell(closing: Closing, progress: Progress) -> None:
+    """Print the closing table and what does not add up."""
+    progress.say("\nClosing table")
+    for entry in closing.entries:
+        progress.say(f"  {entry.label:<34}{entry.value:>12}  {entry.note}".rstrip())
+    if closing.reasons:
+        progress.say("\nDead letters")
+        for reason in closing.reasons:
+            progress.say(f"  {reason}")
+    for problem in closing.problems:
+        progress.say(f"\nDOES NOT ADD UP: {problem}")
+    if not closing.problems:
+        progress.say("\nEverything adds up.")
+
+
+def serve(plan: Plan, workers: Workers, progress: Progress) -> None:
+    """Leave site, workers and gateway running until Ctrl-C."""
+    command = [sys.executable, str(MANAGE), "runserver", "--noreload", plan.address]
+    with subprocess.Popen(command, env=workers.environment, stdin=subprocess.DEVNULL) as site:
+        progress.say(f"\nThe admin: http://{plan.address}/admin/   (Ctrl-C ends site and workers)")
+        try:
+            while site.poll() is None:
+                for line in workers.keep_going():
+                    progress.say(line)
+                time.sleep(1)
+        except KeyboardInterrupt:
+            progress.say("Stopping.")
+        finally:
+            site.terminate()
+
+
+def logs() -> Path:
+    """Return where the workers' logs are."""
+    return Path(settings.SHOP_HOME) / "var" / "log"

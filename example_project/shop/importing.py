@@ -1,0 +1,93 @@
+"""
+From a file to tasks: one task per row, a transaction per chunk.
+
+A chunk is enqueued whole or not at all. pgbus refuses what PostgreSQL cannot store (a NUL byte, a broken character)
+before any SQL, naming argument and place; such a row is sent with those characters written out (`\\x00`), so that it
+becomes a dead letter a person can read. What cannot be sent even so is refused, with its reason, and counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from django.db import transaction
+
+from django_pgbus import enqueue_many
+from django_pgbus.exceptions import InvalidPayload
+from shop import rows
+from shop.tasks import import_order
+
+_NOT_STORABLE = re.compile("[\x00\ud800-\udfff]")
+
+Line = tuple[int, dict[str, Any]]
+
+
+@dataclass(slots=True)
+class Imported:
+    """What became of the rows of a file: `read == enqueued + len(refused)`."""
+
+    read: int = 0
+    enqueued: int = 0
+    escaped: list[int] = field(default_factory=list)
+    refused: list[tuple[int, str]] = field(default_factory=list)
+
+
+def import_file(path: Path, *, chunk: int = 500, tell: Callable[[Imported], None] | None = None) -> Imported:
+    """Enqueue one task per row of the file and return the counts; `tell` is called after each chunk."""
+    imported = Imported()
+    for lines in _chunks(rows.read(path), chunk):
+        with transaction.atomic():
+            _send(lines, imported)
+        if tell:
+            tell(imported)
+    return imported
+
+
+def _send(lines: list[Line], imported: Imported) -> None:
+    imported.read += len(lines)
+    try:
+        enqueue_many(import_order, [_arguments(*line) for line in lines])
+        imported.enqueued += len(lines)
+    except InvalidPayload:  # nothing was written: look for the row
+        for number, row in lines:
+            _send_one(number, row, imported)
+
+
+def _send_one(number: int, row: dict[str, Any], imported: Imported) -> None:
+    try:
+        import_order.enqueue(row, line=number)
+    except InvalidPayload:
+        try:
+            import_order.enqueue(write_out(row), line=number)
+        except InvalidPayload as error:
+            imported.refused.append((number, str(error)))
+            return
+        imported.escaped.append(number)
+    imported.enqueued += 1
+
+
+def write_out(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with every character that cannot be stored written as its escape."""
+    return {
+        name: [_escape(text) for text in value] if isinstance(value, list) else _escape(value)
+        for name, value in row.items()
+    }
+
+
+def _escape(text: str) -> str:
+    return _NOT_STORABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _arguments(number: int, row: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    return (row,), {"line": number}
+
+
+def _chunks(lines: Iterable[Line], size: int) -> Iterator[list[Line]]:
+    lines = iter(lines)
+    while part := list(itertools.islice(lines, size)):
+        yield part

@@ -1,0 +1,80 @@
+"""What the shop knows: customers, their orders, what was paid and what was mailed."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class Customer(models.Model):
+    """Somebody who ordered; the two totals are kept up by the transaction that writes an order."""
+
+    customer_id = models.BigIntegerField(_("customer number"), primary_key=True)
+    orders_placed = models.IntegerField(_("orders"), default=0)
+    spent = models.DecimalField(_("spent"), max_digits=12, decimal_places=2, default=0)
+
+    class Meta:
+        verbose_name = _("customer")
+        verbose_name_plural = _("customers")
+
+    def __str__(self) -> str:
+        return f"Customer {self.customer_id}"
+
+    @property
+    def email(self) -> str:
+        """Return where receipts go."""
+        return f"customer-{self.customer_id}@example.com"
+
+
+class Order(models.Model):
+    """One order, as the file had it, and its unit price."""
+
+    order_id = models.BigIntegerField(_("order number"), primary_key=True)
+    customer = models.ForeignKey(Customer, verbose_name=_("customer"), on_delete=models.PROTECT, related_name="orders")
+    placed_on = models.DateField(_("placed on"))
+    quantity = models.IntegerField(_("quantity"))
+    amount = models.DecimalField(_("amount"), max_digits=10, decimal_places=2)
+    unit_price = models.DecimalField(_("unit price"), max_digits=10, decimal_places=2)
+    written_at = models.DateTimeField(_("written at"), auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("order")
+        verbose_name_plural = _("orders")
+        constraints = [
+            models.CheckConstraint(condition=models.Q(quantity__gt=0), name="shop_order_quantity"),
+            models.CheckConstraint(condition=models.Q(amount__gte=0), name="shop_order_amount"),
+        ]
+
+    def __str__(self) -> str:
+        return f"Order {self.order_id}"
+
+
+class Payment(models.Model):
+    """What the gateway confirmed for an order: at most once."""
+
+    order = models.OneToOneField(Order, verbose_name=_("order"), on_delete=models.PROTECT, primary_key=True)
+    amount = models.DecimalField(_("amount"), max_digits=10, decimal_places=2)
+    reference = models.CharField(_("reference"), max_length=100)
+    paid_at = models.DateTimeField(_("paid at"), auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("payment")
+        verbose_name_plural = _("payments")
+
+    def __str__(self) -> str:
+        return f"Payment {self.reference}"
+
+
+class Receipt(models.Model):
+    """A receipt that was mailed."""
+
+    order = models.OneToOneField(Order, verbose_name=_("order"), on_delete=models.PROTECT, primary_key=True)
+    sent_to = models.EmailField(_("sent to"))
+    sent_at = models.DateTimeField(_("sent at"), auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("receipt")
+        verbose_name_plural = _("receipts")
+
+    def __str__(self) -> str:
+        return f"Receipt for order {self.order_id}"

@@ -1,0 +1,71 @@
+"""
+What the workers do, one task per step of an order.
+
+    import_order -> write_order -> charge_payment -> send_receipt
+
+The first two are `transactional`: what they write, the next task they enqueue and their own end are one transaction,
+so each has exactly one effect. The gateway and the mail stand outside the database; there "once" comes from asking by
+order number, and the next step is enqueued by the transaction that records the answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import transaction
+
+from django_pgbus import task
+from shop import orders, payments, receipts, rows
+from shop.models import Order
+
+
+def unless_broken(error: BaseException, result: Any) -> float | None:
+    """Return the seconds to the next attempt: soon, or never for a row that will not get better."""
+    return None if isinstance(error, rows.BrokenRowError) else 0.5
+
+
+def soon(error: BaseException, result: Any) -> float:
+    """Return the seconds to the next question to a gateway that is usually back at once."""
+    return float(min(0.2 * 2**result.attempts, 5.0))
+
+
+@task(queue_name="imports", transactional=True, backoff=unless_broken)
+def import_order(row: dict[str, Any], line: int | None = None) -> dict[str, Any]:
+    """Validate one row of the file and hand it on."""
+    try:
+        order = rows.validate(row)
+    except rows.BrokenRowError as error:
+        raise rows.BrokenRowError(f"line {line}: {error}" if line else str(error)) from None
+    write_order.enqueue(order.as_json())
+    return {"order": order.order_id}
+
+
+@task(queue_name="orders", transactional=True, backoff=unless_broken)
+def write_order(row: dict[str, Any]) -> dict[str, Any]:
+    """Write the order and its customer; hand a new one on to be paid."""
+    order = rows.validate({name: str(value) for name, value in row.items()})
+    written = orders.write(order)
+    if written and order.amount:
+        charge_payment.enqueue(order.order_id)
+    elif written:
+        send_receipt.enqueue(order.order_id)
+    return {"order": order.order_id, "written": written}
+
+
+@task(queue_name="payments", max_attempts=10, backoff=soon)
+def charge_payment(order_id: int) -> dict[str, Any]:
+    """Charge the order at the gateway and record what it confirmed."""
+    order = Order.objects.get(pk=order_id)
+    reference = payments.ask_gateway(order)
+    with transaction.atomic():
+        recorded = payments.record(order, reference)
+        if recorded:
+            send_receipt.enqueue(order_id)
+    return {"order": order_id, "reference": reference, "recorded": recorded}
+
+
+@task(queue_name="mail", backoff=soon)
+def send_receipt(order_id: int) -> dict[str, Any]:
+    """Mail the receipt of an order."""
+    order = Order.objects.select_related("customer").get(pk=order_id)
+    return {"order": order_id, "mailed": receipts.send(order)}

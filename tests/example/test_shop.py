@@ -1,0 +1,420 @@
+"""The record shop: what is an order, what the importer does with the rest, and that an order is written once."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import date
+from decimal import Decimal
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core import mail
+from django.core.management import CommandError, call_command
+from django.db import connections
+from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
+from django.urls import reverse
+from shop import closing, importing, jobs, orders, payments, receipts, rows, tasks
+from shop.demo.progress import Progress
+from shop.gateway import Gateway
+from shop.models import Customer, Order, Payment, Receipt
+
+from django_pgbus.models import Archived, DeadLetter, Message
+
+GOOD = {"order_id": "17", "customer_id": "3", "placed_on": "1997-01-18", "quantity": "2", "amount": "29.73"}
+HEADER = "order_id,customer_id,placed_on,quantity,amount\n"
+SAMPLE = Path(rows.__file__).resolve().parents[1] / "orders_sample.csv"
+REAL = SAMPLE.parents[2] / "shared" / "data" / "orders.csv"
+
+
+@contextmanager
+def order_file(text: str | bytes) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "orders.csv"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        yield path
+
+
+def enqueued(name: str) -> list[Message]:
+    return list(Message.objects.filter(task=f"shop.tasks.{name}").order_by("id"))
+
+
+def row(**changes: str) -> rows.OrderRow:
+    return rows.validate({**GOOD, **changes})
+
+
+class Validation(SimpleTestCase):
+    def test_a_good_row_gets_its_types(self) -> None:
+        order = rows.validate(GOOD)
+        assert (order.order_id, order.customer_id, order.quantity) == (17, 3, 2)
+        assert (order.placed_on, order.amount) == (date(1997, 1, 18), Decimal("29.73"))
+        assert rows.validate({name: str(value) for name, value in order.as_json().items()}) == order
+
+    def test_an_order_may_be_free_of_charge(self) -> None:
+        assert row(amount="0.00").amount == 0
+
+    def test_each_fault_is_named(self) -> None:
+        for column, text, reason in [
+            ("placed_on", "1997-02-30", "not a date"),
+            ("placed_on", "18/01/1997", "not a date"),
+            ("placed_on", "19970118", "not a date"),
+            ("quantity", "-3", "quantity -3 is negative"),
+            ("quantity", "0", "quantity 0 is zero"),
+            ("quantity", "two", "not a whole number"),
+            ("quantity", "1_000", "not a whole number"),
+            ("quantity", "\u0662", "not a whole number"),
+            ("quantity", "", "not a whole number"),
+            ("amount", "-5.00", "amount -5.00 is negative"),
+            ("amount", "NaN", "not an amount"),
+            ("amount", "1e3", "not an amount"),
+            ("amount", "1.999", "not an amount"),
+            ("customer_id", "5\\x00", "not a whole number"),
+            ("order_id", "99999999999", "not a whole number"),
+        ]:
+            with self.subTest(column=column, text=text), pytest.raises(rows.BrokenRowError, match=reason):
+                row(**{column: text})
+
+    def test_too_few_and_too_many_columns(self) -> None:
+        with pytest.raises(rows.BrokenRowError, match="amount is missing"):
+            rows.validate({name: text for name, text in GOOD.items() if name != "amount"})
+        with pytest.raises(rows.BrokenRowError, match="beyond its 5 columns"):
+            rows.validate({**GOOD, rows.EXTRA: ["6"]})
+
+
+class Reading(SimpleTestCase):
+    def read(self, text: str | bytes) -> list[tuple[int, dict[str, Any]]]:
+        with order_file(text) as path:
+            return list(rows.read(path))
+
+    def test_columns_may_stand_in_any_order_and_blank_lines_are_no_rows(self) -> None:
+        found = self.read("\ufeffamount,quantity,placed_on,customer_id,order_id\r\n29.73,2,1997-01-18,3,17\r\n\r\n")
+        assert found == [(2, GOOD)]
+
+    def test_a_stray_quote_breaks_its_own_row_only(self) -> None:
+        found = self.read(HEADER + '16,"3,1997-01-18,2,29.73\n17,3,1997-01-18,2,29.73\n')
+        assert [line for line, _ in found] == [2, 3]
+        assert found[1][1] == GOOD
+
+    def test_a_field_beyond_the_csv_limit_is_a_broken_row(self) -> None:
+        ((_, found),) = self.read(HEADER + "9" * 200_000 + "\n")
+        with pytest.raises(rows.BrokenRowError):
+            rows.validate(found)
+
+    def test_other_columns_are_refused(self) -> None:
+        with pytest.raises(rows.HeaderError, match="order_id"):
+            self.read("id,name\n1,x\n")
+        with pytest.raises(rows.HeaderError):
+            self.read("")
+
+
+class Importer(TestCase):
+    def load(self, text: str | bytes, **options: Any) -> importing.Imported:
+        with order_file(text) as path:
+            return importing.import_file(path, **options)
+
+    def test_one_task_per_row_in_order(self) -> None:
+        text = HEADER + "".join(f"{number},3,1997-01-18,2,29.73\n" for number in range(1, 8))
+        imported = self.load(text, chunk=3)
+        assert (imported.read, imported.enqueued, imported.escaped, imported.refused) == (7, 7, [], [])
+        waiting = enqueued("import_order")
+        assert [f'"order_id":"{number}"' in job.payload for number, job in enumerate(waiting, 1)] == [True] * 7
+        assert {job.queue for job in waiting} == {"imports"}
+
+    def test_what_cannot_be_stored_is_written_out_and_its_neighbours_are_untouched(self) -> None:
+        imported = self.load(
+            HEADER.encode()
+            + b"1,3,1997-01-18,2,29.73\n2,3\x00,1997-01-18,2,29.73\n3,\xff,1997-01-18,2,29.73\n4,3,1997-01-18,2,29.73\n"
+        )
+        assert (imported.read, imported.enqueued, imported.escaped, imported.refused) == (4, 4, [3, 4], [])
+        payloads = [job.payload for job in enqueued("import_order")]
+        assert "3\\\\x00" in payloads[1]
+        assert "\\\\udcff" in payloads[2]
+
+    @override_settings(PGBUS={"MAX_PAYLOAD_BYTES": 1000})
+    def test_what_cannot_be_sent_at_all_is_refused_with_its_reason(self) -> None:
+        imported = self.load(HEADER + "1,3,1997-01-18,2,29.73\n2,3,1997-01-18,2," + "9" * 2000 + "\n")
+        assert (imported.read, imported.enqueued) == (2, 1)
+        ((line, reason),) = imported.refused
+        assert line == 3
+        assert "MAX_PAYLOAD_BYTES" in reason
+
+    def test_the_command_says_what_it_did(self) -> None:
+        out = StringIO()
+        call_command("import_orders", SAMPLE, stdout=out)
+        assert "409 rows read, 409 enqueued, 0 refused" in out.getvalue()
+        assert "written out" in out.getvalue()
+        with order_file("nonsense\n") as path, pytest.raises(CommandError, match="begins with"):
+            call_command("import_orders", path)
+
+
+class Orders(TestCase):
+    def test_an_order_is_written_once_and_its_customer_with_it(self) -> None:
+        assert orders.write(row())
+        assert not orders.write(row())
+        customer = Customer.objects.get()
+        assert (customer.orders_placed, customer.spent) == (1, Decimal("29.73"))
+        order = Order.objects.get()
+        assert order.unit_price == Decimal("14.87")
+        assert orders.as_row(order) == row()
+
+    def test_the_same_number_with_other_values_is_broken_and_changes_nothing(self) -> None:
+        orders.write(row())
+        with pytest.raises(rows.BrokenRowError, match="other values"):
+            orders.write(row(customer_id="4"))
+        assert list(Customer.objects.values_list("pk", "orders_placed")) == [(3, 1)]
+
+
+class Steps(TestCase):
+    def test_import_order_hands_a_good_row_on(self) -> None:
+        tasks.import_order.call(GOOD, line=2)
+        (job,) = enqueued("write_order")
+        assert '"amount":"29.73"' in job.payload
+
+    def test_import_order_names_the_line_of_a_broken_row(self) -> None:
+        with pytest.raises(rows.BrokenRowError, match="line 9: quantity -1 is negative"):
+            tasks.import_order.call({**GOOD, "quantity": "-1"}, line=9)
+        assert not enqueued("write_order")
+
+    def test_write_order_charges_a_new_order_once(self) -> None:
+        assert tasks.write_order.call(row().as_json()) == {"order": 17, "written": True}
+        assert tasks.write_order.call(row().as_json()) == {"order": 17, "written": False}
+        assert len(enqueued("charge_payment")) == 1
+        assert not enqueued("send_receipt")
+
+    def test_an_order_free_of_charge_goes_straight_to_its_receipt(self) -> None:
+        tasks.write_order.call(row(amount="0.00").as_json())
+        assert not enqueued("charge_payment")
+        assert len(enqueued("send_receipt")) == 1
+
+    def test_a_payment_is_recorded_once_however_often_it_is_asked_for(self) -> None:
+        orders.write(row())
+        with Gateway(failures=0, latency=0) as gateway, override_settings(SHOP_GATEWAY_URL=gateway.url):
+            first, second = tasks.charge_payment.call(17), tasks.charge_payment.call(17)
+        assert (first["recorded"], second["recorded"]) == (True, False)
+        assert gateway.charged == {17: 2973}
+        assert gateway.asked == {17: 2}
+        assert Payment.objects.get().amount == Decimal("29.73")
+        assert len(enqueued("send_receipt")) == 1
+
+    def test_a_receipt_is_mailed_once(self) -> None:
+        orders.write(row())
+        assert tasks.send_receipt.call(17)["mailed"]
+        assert not tasks.send_receipt.call(17)["mailed"]
+        assert Receipt.objects.get().sent_to == "customer-3@example.com"
+        (letter,) = mail.outbox
+        assert letter.message()["Message-ID"] == "<order-17@shop.example.com>"
+        assert "2 x 14.87 = 29.73" in letter.body
+
+    def test_mails_are_counted_by_their_order(self) -> None:
+        orders.write(row())
+        text = receipts.letter(Order.objects.get()).message().as_bytes()
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "1.log").write_bytes(text + b"\n" + b"-" * 79 + b"\n" + text)
+            assert receipts.mailed(Path(folder)) == {17: 2}
+
+    def test_only_broken_rows_give_up_at_once(self) -> None:
+        assert tasks.unless_broken(rows.BrokenRowError("x"), None) is None
+        assert tasks.unless_broken(OSError(), None) == 0.5
+
+
+class FlakyGateway(TestCase):
+    def setUp(self) -> None:
+        orders.write(row())
+        self.order = Order.objects.get()
+
+    def test_the_same_questions_get_the_same_answers(self) -> None:
+        answers = []
+        for _ in range(2):
+            gateway = Gateway(latency=0)
+            answers.append([gateway.charge(order, 100)[0] for order in range(1000) for _ in range(2)])
+            gateway._server.server_close()
+        assert answers[0] == answers[1]
+        assert 20 <= sum(status != 200 for status in answers[0]) <= 60
+
+    def test_a_failure_is_an_error_that_can_be_tried_again(self) -> None:
+        with Gateway(failures=1, latency=0) as gateway, override_settings(SHOP_GATEWAY_URL=gateway.url):
+            with pytest.raises(payments.GatewayError, match=r"50[34]"):
+                payments.ask_gateway(self.order)
+            gateway.failures = 0
+            assert payments.ask_gateway(self.order) == "charge-17"
+        assert (gateway.failed, gateway.confirmed) == (1, 1)
+
+    def test_another_amount_for_the_same_order_is_refused(self) -> None:
+        with Gateway(failures=0, latency=0) as gateway, override_settings(SHOP_GATEWAY_URL=gateway.url):
+            payments.ask_gateway(self.order)
+            self.order.amount += 1
+            with pytest.raises(payments.GatewayError, match="another amount"):
+                payments.ask_gateway(self.order)
+
+    def test_no_gateway_is_an_error_that_can_be_tried_again(self) -> None:
+        gateway = Gateway()
+        gateway._server.server_close()
+        with (
+            override_settings(SHOP_GATEWAY_URL=gateway.url),
+            pytest.raises(payments.GatewayError, match="not answer"),
+        ):
+            payments.ask_gateway(self.order)
+
+
+class WritingTogether(TransactionTestCase):
+    def test_twenty_orders_of_new_customers_each_sent_twice(self) -> None:
+        asked = [row(order_id=str(number), customer_id=str(1 + number % 2)) for number in range(1, 21)] * 2
+
+        def write(order: rows.OrderRow) -> bool:
+            try:
+                return orders.write(order)
+            finally:
+                connections.close_all()
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(write, asked)) == 20
+        assert list(Customer.objects.order_by("pk").values_list("orders_placed", flat=True)) == [10, 10]
+
+
+class ClosingTable(TestCase):
+    """A shop whose jobs ended as they should, put there by hand; then one thing after another is off."""
+
+    TEXT = HEADER + "17,3,1997-01-18,2,29.73\n18,3,1997-02-30,1,5.00\n17,3,1997-01-18,2,29.73\n"
+
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        (Path(folder.name) / "1.log").write_bytes(b"Message-ID: <order-17@shop.example.com>\n")
+        settings = override_settings(SHOP_MAIL_FOLDER=folder.name)
+        settings.enable()
+        self.addCleanup(settings.disable)
+        self.gateway = Gateway(failures=0, latency=0)
+        self.addCleanup(self.gateway._server.server_close)
+        orders.write(row())
+        order = Order.objects.get()
+        payments.record(order, "charge-17")
+        self.gateway.charge(17, 2973)
+        Receipt.objects.create(order=order, sent_to="x@example.com")
+        self.ended("write_order", '{"order": 17, "written": true}')
+        self.ended("write_order", '{"order": 17, "written": false}')
+        DeadLetter.objects.create(
+            id=900,
+            task="shop.tasks.import_order",
+            queue="imports",
+            payload="{}",
+            attempts=1,
+            reason=DeadLetter.Reason.GAVE_UP,
+            errors=[{"traceback": "Traceback ...\nshop.rows.BrokenRowError: line 3: placed_on is not a date\n"}],
+        )
+        self.imported = importing.Imported(read=3, enqueued=3)
+
+    def ended(self, task: str, result: str) -> None:
+        Archived.objects.create(
+            id=1000 + Archived.objects.count(),
+            task=f"shop.tasks.{task}",
+            queue="orders",
+            payload="{}",
+            outcome=Archived.Outcome.SUCCEEDED,
+            result=result,
+        )
+
+    def close(self) -> closing.Closing:
+        with order_file(self.TEXT) as path:
+            return closing.close(path, self.imported, self.gateway, killed=1)
+
+    def problems(self) -> str:
+        return "\n".join(self.close().problems)
+
+    def test_it_adds_up(self) -> None:
+        table = self.close()
+        assert table.problems == []
+        assert {entry.label: entry.value for entry in table.entries}["amount"] == "29.73"
+        (reason,) = table.reasons
+        assert "line 3: placed_on is not a date" in reason
+        assert "1 attempt:" in reason
+
+    def test_a_row_that_vanished_is_lost(self) -> None:
+        DeadLetter.objects.all().delete()
+        assert "rows lost: 1" in self.problems()
+
+    def test_an_order_written_by_two_runs_is_seen(self) -> None:
+        self.ended("write_order", '{"order": 17, "written": true}')
+        assert "runs that wrote each order" in self.problems()
+
+    def test_an_order_that_differs_from_the_file_is_seen(self) -> None:
+        Order.objects.update(quantity=3)
+        assert "orders that are not in the file: [17]" in self.problems()
+
+    def test_totals_raised_twice_are_seen(self) -> None:
+        Customer.objects.update(orders_placed=2)
+        assert "totals kept with the customers" in self.problems()
+
+    def test_a_payment_that_was_never_charged_is_seen(self) -> None:
+        self.gateway.charged.clear()
+        assert "charges at the gateway" in self.problems()
+
+    def test_a_receipt_that_was_never_mailed_is_seen(self) -> None:
+        with tempfile.TemporaryDirectory() as empty, override_settings(SHOP_MAIL_FOLDER=empty):
+            assert "receipts without a mail" in self.problems()
+
+    def test_a_job_that_still_waits_is_seen(self) -> None:
+        tasks.send_receipt.enqueue(17)
+        assert "jobs still waiting: 1" in self.problems()
+        assert jobs.open_jobs() == {"shop.tasks.send_receipt": 1}
+        assert 0 < jobs.share_done() < 1
+
+
+class Files(SimpleTestCase):
+    def test_the_sample_is_what_its_readme_says(self) -> None:
+        asked = closing.expected(SAMPLE)
+        assert len(asked.orders) == 400
+        assert sum(kinds.total() for kinds in asked.orders.values()) == 402
+        assert asked.broken == 7
+
+    @pytest.mark.skipif(not REAL.exists(), reason=f"{REAL} is not here")
+    def test_the_real_file_is_all_orders(self) -> None:
+        asked = closing.expected(REAL)
+        assert asked.broken == 0
+        found = [order for kinds in asked.orders.values() for order in kinds.elements()]
+        assert len(found) == len(asked.orders) == 6919
+        assert len({order.customer_id for order in found}) == 2357
+        assert sum(order.amount for order in found) == Decimal("244091.94")
+        assert sum(order.quantity for order in found) == 16479
+
+
+class ProgressBar(SimpleTestCase):
+    def test_without_a_terminal_a_line_every_ten_percent(self) -> None:
+        out = StringIO()
+        progress = Progress(out)
+        for percent in range(101):
+            progress.show(percent / 100)
+        progress.end()
+        assert len(out.getvalue().splitlines()) == 11
+        assert "\r" not in out.getvalue()
+
+    def test_on_a_terminal_one_line_that_is_drawn_over(self) -> None:
+        out = StringIO()
+        progress = Progress(out)
+        progress.is_terminal = True
+        progress.show(0.5)
+        progress.say("killed")
+        progress.show(1)
+        progress.end()
+        assert out.getvalue().count("\n") == 2
+        assert "\rkilled" in out.getvalue()
+
+
+@override_settings(ROOT_URLCONF="config.urls")
+class Pages(TestCase):
+    def test_the_front_page_counts_and_leads_to_the_admin(self) -> None:
+        orders.write(row())
+        page = self.client.get("/").content.decode()
+        assert "29.73" in page
+        assert reverse("admin:index") in page
+
+    def test_the_admin_lists_what_the_shop_has(self) -> None:
+        self.client.force_login(get_user_model().objects.create_superuser("admin"))
+        orders.write(row())
+        for model in ("customer", "order", "payment", "receipt"):
+            with self.subTest(model=model):
+                assert self.client.get(reverse(f"admin:shop_{model}_changelist")).status_code == 200

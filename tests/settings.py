@@ -1,0 +1,103 @@
+"""
+The settings of the test project, and of the tools that import settings (mypy, Sphinx).
+
+    DATABASE_URL                     a server to use instead of the embedded one
+    PGBUS_TEST_PGDATA                folder of the embedded server, kept; without it a new one per run, deleted afterwards
+    PGBUS_EMBEDDED=0                 start no server: for tools that only read
+    PGBUS_TEST_SUFFIX                added to the names of the test databases, so that runs can share a server
+    PGBUS_TEST_SERVER_SIDE_BINDING=1, PGBUS_TEST_POOL=1      the suite once more with that option of psycopg
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import django
+import environ
+
+env = environ.Env()
+
+
+def _embedded(name: str) -> dict[str, Any]:
+    from django_pgbus.embedded import EmbeddedPostgres
+
+    keep = "PGBUS_TEST_PGDATA" in os.environ
+    if not keep:  # xdist's workers and the processes that tests start inherit it, and so share the server
+        os.environ["PGBUS_TEST_PGDATA"] = str(Path(tempfile.gettempdir()) / f"pgbus-test-{secrets.token_hex(4)}")
+    server = EmbeddedPostgres(os.environ["PGBUS_TEST_PGDATA"], keep=keep)
+    server.start(fsync="off", synchronous_commit="off", full_page_writes="off")
+    return server.database(name)
+
+
+def _options() -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if env.bool("PGBUS_TEST_SERVER_SIDE_BINDING", default=False):
+        options["server_side_binding"] = True
+    if env.bool("PGBUS_TEST_POOL", default=False):
+        options["pool"] = {"min_size": 1, "max_size": 20, "timeout": 10}
+    return options
+
+
+def _database() -> dict[str, Any]:
+    if env("DATABASE_URL", default=""):
+        return dict(env.db())
+    if not env.bool("PGBUS_EMBEDDED", default=True):
+        return {"ENGINE": "django.db.backends.postgresql", "HOST": "localhost", "USER": "postgres", "NAME": "postgres"}
+    return _embedded("postgres")
+
+
+def _alias(test_name: str) -> dict[str, Any]:
+    suffix = "".join(c if c.isalnum() else "_" for c in env("PGBUS_TEST_SUFFIX", default=""))
+    options = {**server.get("OPTIONS", {}), **_options()}
+    return {**server, "OPTIONS": options, "TEST": {"NAME": f"{test_name}_{suffix}" if suffix else test_name}}
+
+
+server = _database()
+DATABASES = {"default": _alias("test_pgbus"), "other": _alias("test_pgbus_other")}
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    *(["django_tasks"] if django.VERSION < (6,) else []),
+    "django_pgbus",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+if django.VERSION >= (6,):  # the strictest policy: no inline script or style anywhere
+    MIDDLEWARE.insert(1, "django.middleware.csp.ContentSecurityPolicyMiddleware")
+    SECURE_CSP = {"default-src": ["'self'"]}
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+ROOT_URLCONF = "tests.urls"
+STATIC_URL = "static/"
+SECRET_KEY = "only for tests"
+ALLOWED_HOSTS = ["*"]
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+USE_TZ = True
+TASKS = {"default": {"BACKEND": "django_pgbus.PgbusBackend", "QUEUES": []}}

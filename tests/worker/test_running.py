@@ -1,0 +1,104 @@
+"""What a worker does with a job."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from django_pgbus.models import Archived, DeadLetter, Delayed, Message
+from tests import jobs
+from tests.running import a_worker, run_burst
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    jobs.calls.clear()
+    jobs.gates.clear()
+    jobs.reached.clear()
+
+
+def test_a_job_runs_and_its_result_is_kept():
+    result = jobs.note.enqueue("hello")
+    assert run_burst() == 0
+    assert jobs.calls == ["hello"]
+    result.refresh()
+    assert result.return_value == "hello"
+    assert not Message.objects.exists()
+    assert Archived.objects.get().attempts == 1
+
+
+def test_an_async_job_runs():
+    result = jobs.anote.enqueue("hello")
+    assert run_burst() == 0
+    result.refresh()
+    assert result.return_value == "hello"
+
+
+def test_many_jobs_run_once_each():
+    for n in range(300):
+        (jobs.note if n % 2 else jobs.anote).enqueue(n)
+    assert run_burst() == 0
+    assert sorted(jobs.calls) == list(range(300))
+
+
+def test_a_failing_job_is_tried_again_and_dead_letters_with_its_errors():
+    result = jobs.fails.enqueue()
+    deadline = time.monotonic() + 20
+    with a_worker():
+        while not DeadLetter.objects.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+    letter = DeadLetter.objects.get()
+    assert len(jobs.calls) == letter.attempts == 3
+    assert letter.reason == "exhausted"
+    assert [error["attempt"] for error in letter.errors] == [1, 2, 3]
+    assert "ValueError: no" in letter.errors[0]["traceback"]
+    assert "django_pgbus" not in letter.errors[0]["traceback"]
+    result.refresh()
+    assert result.attempts == 3
+    assert result.errors[0].exception_class is ValueError
+
+
+def test_a_job_that_raises_system_exit_fails_and_the_worker_goes_on():
+    jobs.exits.enqueue(3)
+    jobs.note.enqueue(1)
+    assert run_burst() == 1
+    assert jobs.calls == [1]
+    assert DeadLetter.objects.get().errors[0]["exception"] == "builtins.SystemExit"
+
+
+def test_a_retry_knows_its_attempt():
+    result = jobs.fails_once.enqueue()
+    deadline = time.monotonic() + 20
+    with a_worker():
+        while not Archived.objects.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+    result.refresh()
+    assert result.return_value == 2
+    assert result.attempts == 2
+    assert len(result.errors) == 1
+
+
+def test_snooze_costs_no_attempt():
+    jobs.snoozes.enqueue(60)
+    assert run_burst() == 1 or True
+    delayed = Delayed.objects.get()
+    assert (delayed.attempts, delayed.reason, delayed.delivery) == (0, "snoozed", 1)
+
+
+@pytest.mark.parametrize("job", [jobs.loops_for_ever, jobs.sleeps_for_ever], ids=["sync", "async"])
+def test_a_job_past_its_timeout_is_ended(job):
+    job.enqueue()
+    assert run_burst() == 1
+    assert DeadLetter.objects.get().errors[0]["exception"] == "django_pgbus.exceptions.TaskTimeout"
+
+
+def test_a_secret_quoted_by_an_exception_is_masked():
+    jobs.login.enqueue("ann", token="s3cr3t-token")
+    assert run_burst() == 1
+    letter = DeadLetter.objects.get()
+    assert "s3cr3t-token" not in json.dumps(letter.errors)
+    assert "bad token" in json.dumps(letter.errors)
