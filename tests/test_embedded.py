@@ -227,6 +227,7 @@ def test_half_a_cluster_is_made_anew(folder, start_user):
 
 def test_data_of_another_version_says_so(folder):
     (folder / "cluster").mkdir(parents=True)
+    folder.chmod(0o755)
     (folder / "cluster" / "PG_VERSION").write_text("9\n")
     with pytest.raises(
         EmbeddedPostgresError, match=r"made by PostgreSQL 9, but .* are PostgreSQL \d\d\. Set PGBUS_PG_BIN"

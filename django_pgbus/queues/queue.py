@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django_pgbus.exceptions import InvalidQueue
+from django_pgbus.postgres.arrays import texts
 from django_pgbus.queues import sql
 
 MAX_NAME: Final = 200
@@ -34,7 +35,7 @@ def send(queue: str, priority: int, task: str, backend: str, payload: str) -> An
 
 def send_many(queue: str, priority: int, task: str, backend: str, payloads: Sequence[str]) -> list[tuple[Any, ...]]:
     """Put messages into the line and return (id, position, enqueued_at) of each, in their order."""
-    rows = sql.SEND_MANY.tuples(queue=queue, priority=priority, task=task, backend=backend, payloads=list(payloads))
+    rows = sql.SEND_MANY.tuples(queue=queue, priority=priority, task=task, backend=backend, payloads=texts(payloads))
     return sorted(rows)
 
 
@@ -47,7 +48,7 @@ def send_later(
         priority=priority,
         task=task,
         backend=backend,
-        payloads=list(payloads),
+        payloads=texts(payloads),
         due_at=due if isinstance(due, datetime) else None,
         due_in=due if isinstance(due, timedelta) else None,
     )

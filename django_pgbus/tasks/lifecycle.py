@@ -20,6 +20,7 @@ from django.db import transaction
 from django_pgbus import signals
 from django_pgbus.conf import database
 from django_pgbus.postgres import retrying
+from django_pgbus.postgres.arrays import numbers, texts
 from django_pgbus.queues import delayed, queue, sql, wake
 from django_pgbus.queues.line import Line
 from django_pgbus.queues.message import Delivery, Level
@@ -251,11 +252,11 @@ def succeed(successes: Sequence[Success], now: float) -> set[int]:
     ordered = sorted(successes, key=lambda success: success.delivery.id)
     rows = retrying(
         lambda: sql.SUCCEED.tuples(
-            ids=[s.delivery.id for s in ordered],
-            deliveries=[s.delivery.delivery for s in ordered],
-            results=[s.result for s in ordered],
-            ran_for=[s.ran_for for s in ordered],
-            ended_ago=[max(0.0, now - s.ended) for s in ordered],
+            ids=numbers([s.delivery.id for s in ordered]),
+            deliveries=numbers([s.delivery.delivery for s in ordered]),
+            results=texts([s.result for s in ordered]),
+            ran_for=numbers([s.ran_for for s in ordered]),
+            ended_ago=numbers([max(0.0, now - s.ended) for s in ordered]),
         )
     )
     return {id for (id,) in rows}

@@ -121,6 +121,6 @@ def _last_start(past: History) -> datetime | None:
 
 def moment(at: datetime | None) -> datetime | None:
     """Return a time as the project keeps times: naive in its time zone where USE_TZ is off."""
-    if at is None or settings.USE_TZ:
+    if at is None or settings.USE_TZ or timezone.is_naive(at):
         return at
     return timezone.make_naive(at)

@@ -105,7 +105,7 @@ def _found_again(path: str, changes: dict[str, Any]) -> AnyTask:
 
 
 @overload
-def task(function: Callable[P, R], /) -> Task[P, R]: ...
+def task(function: Callable[P, R]) -> Task[P, R]: ...
 
 
 @overload
@@ -140,7 +140,6 @@ def task(
 
 def task(
     function: Callable[..., Any] | None = None,
-    /,
     *,
     priority: int = DEFAULT_TASK_PRIORITY,
     queue_name: str = DEFAULT_TASK_QUEUE_NAME,
@@ -156,7 +155,7 @@ def task(
     """
     if unknown := [name for name in options if name not in OPTIONS]:
         raise TypeError(_unknown(unknown[0]))
-    if function is not None and not callable(function):
+    if isinstance(function, str):
         raise TypeError(f"task() takes its options by name, as in task(queue_name={function!r}).")
 
     def declare(func: Callable[..., Any]) -> AnyTask:

@@ -16,6 +16,7 @@ BUFFER_SECONDS: Final = 0.1  # of work that may wait here, claimed and not start
 BUFFER_LIMIT: Final = 400
 BUFFER_STALE: Final = 0.25  # seconds without a start after which the buffer is handed back
 COROUTINES_PER_THREAD: Final = 10
+SHORT: Final = 0.0005  # seconds: a run that costs less than to wake a thread for it
 WEIGHT: Final = 0.05  # of one run in the average
 
 
@@ -79,7 +80,12 @@ class Capsule:
                 self._prepare(delivery)
             else:
                 to_threads.append(delivery)
-        self.threads.put(to_threads)
+        if to_threads:
+            self.threads.put(to_threads, one_is_enough=self._measured and self._average < SHORT)
+
+    def nudge(self) -> bool:
+        """Wake one more thread if the buffer does not move; return whether to ask again soon."""
+        return self.threads.nudge() or bool(self.threads.buffered)
 
     def stale(self) -> list[Delivery]:
         """Take back a buffer from which nothing has started for a while: slow jobs are in front of it."""

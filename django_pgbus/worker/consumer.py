@@ -29,7 +29,8 @@ from django_pgbus.worker.reporting import Reporter
 CLAIM_LIMIT: Final = 200  # rows of one claim
 HUNT: Final = 0.025  # seconds of looking on after a wake-up
 HUNT_PAUSE: Final = 0.002
-MOVE_LIMIT: Final = 1000
+NUDGE: Final = 0.005  # seconds between looks at buffers that may be stuck behind a long job
+HEARD: Final = 120.0  # seconds a level counts that was only heard of; producers write it at least once a minute
 
 
 class Consumer(ConnectedLoop):
@@ -48,6 +49,7 @@ class Consumer(ConnectedLoop):
         self._reporter = reporter
         self._line = Line()
         self._levels: dict[Level, bool] = {}
+        self._heard: dict[Level, float] = {}  # levels that a note named, until their row is there for all
         self._notes: deque[Any] = deque()
         self._next_poll = 0.0
         self._next_due = float("inf")
@@ -113,7 +115,9 @@ class Consumer(ConnectedLoop):
                 return 0.0
         if not claimed and now < self._hunt_until:
             return HUNT_PAUSE
-        return max(0.0, min(self._next_poll, self._next_due) - time.monotonic())
+        wait = max(0.0, min(self._next_poll, self._next_due) - now)
+        moving = [capsule.nudge() for capsule in self._capsules]
+        return min(wait, NUDGE) if any(moving) else wait
 
     def _has_room(self) -> bool:
         return self.may_claim and any(capsule.room() for capsule in self._capsules)
@@ -123,6 +127,7 @@ class Consumer(ConnectedLoop):
             match self._notes.popleft():
                 case ["ready", str(queue), int(priority), bool(suspect), int(position)]:
                     level = Level(queue, priority, suspect)
+                    self._heard[level] = time.monotonic() + HEARD
                     if level not in self._levels and any(c.declared.serves(queue) for c in self._capsules):
                         paused = any(p for known, p in self._levels.items() if known.queue == queue)
                         self._learn({**self._levels, level: paused})
@@ -199,8 +204,9 @@ class Consumer(ConnectedLoop):
         polled = self._line.poll(levels, self._queues(), self._plan.lease)
         now = time.monotonic()
         self._next_poll = now + self._plan.poll
-        if news := polled.levels != self._levels:
-            self._learn(polled.levels)
+        levels_now = {**self._still_heard(polled, now), **polled.levels}
+        if news := levels_now != self._levels:
+            self._learn(levels_now)
             self._next_poll = now
             self._line.look_soon()
         self._next_due = now + min(polled.due_in.values(), default=float("inf"))
@@ -209,6 +215,12 @@ class Consumer(ConnectedLoop):
             self._suspects_wait = True
         self._suspects_wait |= any(level.suspect for level in polled.free)
         self.idle = not news and self._nothing_in(polled) and self._next_due > now
+
+    def _still_heard(self, polled: Polled, now: float) -> dict[Level, bool]:
+        """Return levels that a note named lately and whose row may have been deleted or is not written yet."""
+        self._heard = {level: until for level, until in self._heard.items() if until > now}
+        paused = {level.queue for level, stopped in polled.levels.items() if stopped}
+        return {level: level.queue in paused for level in self._heard if level in self._levels}
 
     def _nothing_in(self, polled: Polled) -> bool:
         return not any(not self._levels.get(level, True) for level in polled.free) and not polled.lapsed

@@ -124,7 +124,9 @@ def test_waits_grow_and_are_back_to_the_first_after_a_good_step():
     assert 0.05 <= loop.waits[8] <= 0.1
 
 
-@pytest.mark.parametrize(("failures", "least", "most"), [(1, 0.125, 0.25), (3, 0.5, 1.0), (6, 4.0, 8.0), (5000, 5.0, 10.0)])
+@pytest.mark.parametrize(
+    ("failures", "least", "most"), [(1, 0.125, 0.25), (3, 0.5, 1.0), (6, 4.0, 8.0), (5000, 5.0, 10.0)]
+)
 def test_backoff_doubles_up_to_its_cap_with_jitter(failures, least, most):
     waits = [backoff(failures, first=0.25, longest=10.0) for _ in range(50)]
 

@@ -139,7 +139,9 @@ def test_a_stop_drains_every_process_and_starts_none():
         eventually(lambda: len([c for c in run.children if c.ledger.phase == "running"]) == 2)
         assert run.stop() == 0
 
-    assert [(end["name"], end["code"], end["ending"], end["restart"]) for end in sorted(run.ends, key=lambda e: e["name"])] == [
+    assert [
+        (end["name"], end["code"], end["ending"], end["restart"]) for end in sorted(run.ends, key=lambda e: e["name"])
+    ] == [
         ("w:0", 0, "done", None),
         ("w:1", 0, "done", None),
     ]
@@ -387,7 +389,12 @@ def script(tmp_path, main, argument, before="", then=""):
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root), "DJANGO_SETTINGS_MODULE": "tests.worker.child_settings"}
     return subprocess.Popen(
-        [sys.executable, str(path)], stdout=subprocess.PIPE, text=True, env=environment, cwd=root, start_new_session=True
+        [sys.executable, str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=root,
+        start_new_session=True,
     )
 
 

@@ -1,0 +1,38 @@
+"""Say what could keep jobs from running."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from django_pgbus.worker.doctor import Grade, examine
+from django_pgbus.worker.other_database import use_database
+
+
+class Command(BaseCommand):
+    """Print one line per finding, and what to do below it."""
+
+    help = "Looks at settings, database, workers and queues, and says what is wrong and what to do. Exit code 1: fail."
+    requires_system_checks = ()  # They are the first thing it looks at.
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the options."""
+        parser.add_argument("--database", help="Alias of the pgbus tables to look at, if not that of the settings.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print the findings; leaves with 1 if one of them fails."""
+        if options["database"]:
+            try:
+                use_database(options["database"])
+            except ValueError as error:
+                raise CommandError(str(error)) from error
+        styles = {Grade.OK: self.style.SUCCESS, Grade.WARN: self.style.WARNING, Grade.FAIL: self.style.ERROR}
+        failed = False
+        for finding in examine():
+            self.stdout.write(f"{styles[finding.grade](f'{finding.grade:<4}')}  {finding.subject}: {finding.text}")
+            if finding.remedy and finding.grade is not Grade.OK:
+                self.stdout.write(f"      {finding.remedy}")
+            failed |= finding.grade is Grade.FAIL
+        if failed:
+            raise SystemExit(1)
