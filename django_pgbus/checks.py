@@ -49,7 +49,7 @@ def check_project(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
         return []  # the settings cannot be read: E001 says so
     found = [*_tasks_api(), *_channels(), *_time_zones(), *_aliases()]
     if not any(message.id == "pgbus.E004" for message in found):
-        found += [*_engine(database()), *_routing(), *_listening(), *_connections(database()), *_transactional()]
+        found += [*_engine(database()), *_routing(), *_listening(), *_connections(database()), *_declared_tasks()]
     return found
 
 
@@ -64,31 +64,6 @@ def check_database(
     if alias not in databases or alias not in settings.DATABASES or connections[alias].vendor != "postgresql":
         return []
     return [*_server(alias), *_migrations(alias)]
-
-
-def check_backend(backend: Any) -> Iterator[CheckMessage]:
-    """Yield what is wrong with one entry of TASKS; Django's own check of tasks asks for it."""
-    from django_pgbus.exceptions import InvalidQueue
-    from django_pgbus.tasks.policy import checked_queue
-
-    where = f"TASKS[{backend.alias!r}]"
-    if not apps.is_installed("django_pgbus"):
-        yield Error(
-            f"{where} uses PgbusBackend, but its app is not installed.",
-            hint='Add "django_pgbus" to INSTALLED_APPS and run migrate.',
-            id="pgbus.E006",
-        )
-    for name in sorted(backend.queues, key=str):
-        try:
-            checked_queue(name)
-        except InvalidQueue as error:
-            yield Error(f"{where}['QUEUES']: {error}", hint="Rename the queue.", id="pgbus.E011")
-    if backend.options:
-        yield Warning(
-            f"{where}['OPTIONS'] has no effect: {', '.join(map(str, backend.options))}.",
-            hint="The settings of pgbus stand in PGBUS.",
-            id="pgbus.W006",
-        )
 
 
 # --- the project --------------------------------------------------------------------------------------
@@ -115,6 +90,13 @@ def _tasks_api() -> Iterator[CheckMessage]:
             hint='Set TASKS = {"default": {"BACKEND": "django_pgbus.PgbusBackend", "QUEUES": []}}.',
             id="pgbus.W004",
         )
+
+
+def _declared_tasks() -> Iterator[CheckMessage]:
+    if django.VERSION >= (6, 0) or find_spec("django_tasks") is not None:
+        from django_pgbus.tasks.checks import check_transactional
+
+        yield from check_transactional()
 
 
 def _channels() -> Iterator[CheckMessage]:
@@ -247,35 +229,6 @@ def _connections(alias: str) -> Iterator[CheckMessage]:
             hint="Leave AUTOCOMMIT on and use transaction.atomic().",
             id="pgbus.W009",
         )
-
-
-def _transactional() -> Iterator[CheckMessage]:
-    if django.VERSION < (6, 0) and find_spec("django_tasks") is None:
-        return
-    from django_pgbus.tasks.task import transactional_paths
-
-    if not transactional_paths:
-        return
-    alias, tasks = database(), _some(sorted(transactional_paths))
-    models = [model for model in apps.get_models() if model._meta.managed and model._meta.app_label != "pgbus"]
-    away = sorted(model._meta.label for model in models if router.db_for_write(model) != alias)
-    if away and len(away) == len(models):
-        yield Error(
-            f"Transactional tasks ({tasks}) run in a transaction on {alias!r}, where the project has no models.",
-            hint="Put the tables of pgbus on the alias of the models, or leave transactional=True out.",
-            id="pgbus.E010",
-        )
-    elif away:
-        yield Warning(
-            f"Transactional tasks ({tasks}) run in a transaction on {alias!r}; what they write to {_some(away)} is not "
-            "part of it.",
-            hint="Make sure that they write none of these, or silence this check.",
-            id="pgbus.W003",
-        )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 # --- the server ---------------------------------------------------------------------------------------

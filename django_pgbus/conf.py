@@ -34,13 +34,19 @@ class Settings:
         30.0, "Lease of a delivery: how long a silent worker keeps a job.", unit="s", kind="duration", low=1
     )
     BEAT_INTERVAL: float | None = _setting(
-        None, "Period of the heartbeat; None is a third of the lease, more is refused.", unit="s", kind="duration?", low=0.1
+        None,
+        "Period of the heartbeat; None is a third of the lease, more is refused.",
+        unit="s",
+        kind="duration?",
+        low=0.1,
     )
     POLL_INTERVAL: float = _setting(
         1.0, "Longest wait before a worker looks without having been woken.", unit="s", kind="duration", low=0.05
     )
     MAX_ATTEMPTS: int = _setting(5, "Runs of a task before it becomes a dead letter.", kind="count", low=1)
-    BACKOFF_BASE: float = _setting(5.0, "Wait after the first failure; doubles with each.", unit="s", kind="duration", low=0)
+    BACKOFF_BASE: float = _setting(
+        5.0, "Wait after the first failure; doubles with each.", unit="s", kind="duration", low=0
+    )
     BACKOFF_CAP: float = _setting(300.0, "Longest wait between two attempts.", unit="s", kind="duration", low=0)
     BACKOFF_JITTER: float = _setting(0.15, "Share by which a wait is varied at random.", kind="share", low=0)
     ARCHIVE_RETENTION: float = _setting(
@@ -52,7 +58,9 @@ class Settings:
     IDEMPOTENCY_TTL: float = _setting(
         7 * 86400.0, "How long a completed claim of an event is remembered.", unit="s", kind="duration", low=0
     )
-    MAX_PAYLOAD_BYTES: int = _setting(1 << 20, "Largest encoded arguments of one task.", unit="bytes", kind="count", low=1)
+    MAX_PAYLOAD_BYTES: int = _setting(
+        1 << 20, "Largest encoded arguments of one task.", unit="bytes", kind="count", low=1
+    )
     LISTEN_DATABASE: str | None = _setting(
         None, "Alias for LISTEN and the worker's own connections, where a pooler sits between."
     )

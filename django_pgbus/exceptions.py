@@ -32,7 +32,7 @@ class InvalidPayload(PgbusError, ValueError):
         self.path = path
 
 
-class InvalidPayloadType(InvalidPayload, TypeError):  # noqa: N818  (what a caller of json.dumps expects to catch)
+class InvalidPayloadType(InvalidPayload, TypeError):
     """The arguments of a task hold something that JSON has no type for."""
 
 
@@ -44,15 +44,15 @@ class WorkerLost(PgbusError):
     """The process that ran this attempt ended or fell silent before the task did."""
 
 
-class TaskTimeout(PgbusError):  # noqa: N818  (a fixed name of the front door)
+class TaskTimeout(PgbusError):
     """The task ran longer than its timeout."""
 
 
-class TaskSuperseded(PgbusError):  # noqa: N818  (a fixed name of the front door)
+class TaskSuperseded(PgbusError):
     """This run lost its lease and another one took over; its result will not be stored."""
 
 
-class Snooze(Exception):  # noqa: N818  (control flow, not an error)
+class Snooze(Exception):
     """Run the task again after `delay` (seconds or a timedelta); costs no attempt."""
 
     def __init__(self, delay: float | timedelta) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import django
 import environ
 
 env = environ.Env()
+sys.path.append(str(Path(__file__).parents[1] / "example_project"))
 MEMORY_NEEDED = 4 << 30  # bytes free, of which a run uses a tenth
 
 
@@ -29,13 +31,13 @@ def _embedded(name: str) -> dict[str, Any]:
 
     keep = "PGBUS_TEST_PGDATA" in os.environ
     if not keep:  # xdist's workers and the processes that tests start inherit it, and so share the server
-        os.environ["PGBUS_TEST_PGDATA"] = str(_place() / f"pgbus-test-{secrets.token_hex(4)}")
+        os.environ["PGBUS_TEST_PGDATA"] = str(place_for_a_run() / f"pgbus-test-{secrets.token_hex(4)}")
     server = EmbeddedPostgres(os.environ["PGBUS_TEST_PGDATA"], keep=keep)
     server.start(fsync="off", synchronous_commit="off", full_page_writes="off", max_wal_size="256MB")
     return server.database(name)
 
 
-def _place() -> Path:
+def place_for_a_run() -> Path:
     """Return where a server that lives for one run lies: in memory where there is plenty, which halves the start."""
     memory = Path("/dev/shm")
     with contextlib.suppress(OSError):
@@ -80,6 +82,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     *(["django_tasks"] if django.VERSION < (6,) else []),
     "django_pgbus",
+    "shop",  # the example is tested too
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
@@ -113,3 +116,7 @@ ALLOWED_HOSTS = ["*"]
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 USE_TZ = True
 TASKS = {"default": {"BACKEND": "django_pgbus.PgbusBackend", "QUEUES": []}}
+
+SHOP_HOME = Path(tempfile.gettempdir()) / "pgbus-test-shop"  # tests that write there set their own
+SHOP_MAIL_FOLDER = str(SHOP_HOME / "mail")
+SHOP_GATEWAY_URL = "http://127.0.0.1:9"

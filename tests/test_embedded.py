@@ -18,6 +18,7 @@ import pytest
 
 from django_pgbus import embedded
 from django_pgbus.embedded import EmbeddedPostgres, EmbeddedPostgresError
+from tests.settings import place_for_a_run
 
 ROOT = Path(__file__).parents[1]
 USER = """
@@ -34,7 +35,7 @@ Users = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder to be made; its parent is open to root's deputy, as a project's usually is."""
-    parent = Path(tempfile.mkdtemp(prefix="pgbus-embedded-"))
+    parent = Path(tempfile.mkdtemp(prefix="pgbus-embedded-", dir=place_for_a_run()))
     parent.chmod(0o755)
     yield parent / "pg"
     wait_until_stopped(parent / "pg")

@@ -218,7 +218,10 @@ class Migration(migrations.Migration):
                     ("discard_dead_letter", "Can discard dead letters"),
                 ],
                 "default_permissions": ("view",),
-                "indexes": [models.Index(fields=["died_at"], name="pgbus_dead_letters_died")],
+                "indexes": [
+                    models.Index(fields=["died_at"], name="pgbus_dead_letters_died"),
+                    models.Index(fields=["queue", "died_at"], name="pgbus_dead_letters_queue"),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -306,6 +309,12 @@ class Migration(migrations.Migration):
                 ("started", models.BooleanField(db_default=False, verbose_name="started")),
                 ("discard_requested", models.BooleanField(db_default=False, verbose_name="discard requested")),
                 ("leased_until", models.DateTimeField(null=True, verbose_name="leased until")),
+                (
+                    "ready_at",
+                    models.DateTimeField(
+                        db_default=django_pgbus.queues.models.ClockTimestamp(), verbose_name="in line since"
+                    ),
+                ),
                 ("claimed_at", models.DateTimeField(null=True, verbose_name="claimed at")),
                 ("worker", models.UUIDField(null=True, verbose_name="worker")),
             ],

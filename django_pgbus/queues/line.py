@@ -161,7 +161,7 @@ class Line:
         """Make the next poll a full look."""
         self._next_look = 0.0
 
-    def _read(self, rows: list[Any], looked: list[Level], reached: dict[Level, int], mark: bool) -> Polled:
+    def _read(self, rows: list[Any], looked: list[Level], reached: dict[Level, int], mark: bool) -> Polled:  # noqa: FBT001
         polled = Polled({}, {}, [], set())
         below: dict[Level, list[tuple[int, int, int]]] = {level: [] for level in looked}
         still_held: dict[int, Level] = {}
@@ -177,19 +177,19 @@ class Line:
                 case "below":
                     below[Level(queue, priority, suspect)].append((position, id, int(number)))
                 case "above":
-                    if number == FREE:
-                        polled.free.add(Level(queue, priority, suspect))
-                    else:
+                    if number == LAPSED:
                         polled.lapsed.append(id)
+                    else:  # free, or so many leased that the rest was not read
+                        polled.free.add(Level(queue, priority, suspect))
                 case "held":
                     level = Level(queue, priority, suspect)
-                    if number == LEASED:
+                    if number != FREE:
                         still_held[id] = level
-                    elif number == LAPSED:
+                    if number == LAPSED:
                         polled.lapsed.append(id)
         if self._held:
             self._held = still_held
-        proven = self._proven(xmin)
+        proven = self._proven(xmin) if looked else {}  # What a poll could prove is kept for the next look.
         for level, live in below.items():
             floor = self.floors[level]
             base = min(proven.get(level, floor.base), reached[level])
@@ -199,8 +199,8 @@ class Line:
             for position, id, state in live:
                 if state == LAPSED:
                     polled.lapsed.append(id)
-                elif state == LEASED and position <= floor.base:
-                    self._held[id] = level
+                if state != FREE and position <= floor.base:
+                    self._held[id] = level  # A lapsed one too: its release passes over a row that is locked.
                 elif state == FREE:
                     floor.lower(position - 1)
                     floor.base = min(floor.base, position - 1)

@@ -20,7 +20,7 @@ class Delivery:
     """
     One claim of a message by this process.
 
-    `started`, `superseded`, `discard` and `hand_back` (its process stops) are written by the thread that learns of
+    `started`, `ended`, `superseded`, `discard` and `hand_back` (its process stops) are written by the thread that learns of
     it; `confirmed_at` is the monotonic time before the last statement that set or renewed its lease was sent.
     """
 
@@ -39,6 +39,7 @@ class Delivery:
     superseded: bool = False
     discard: bool = False
     hand_back: bool = False
+    ended: bool = False
     started_at: float = 0.0
 
     @property

@@ -19,13 +19,16 @@ class JsonDocument(models.TextField):
         """Return the column type."""
         return "json"
 
-    def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
-        """Return the text, cast so that a server-side parameter finds its type."""
-        return super().get_db_prep_value(value, connection, prepared)
-
     def get_placeholder(self, value: Any, compiler: Any, connection: Any) -> str:
-        """Return the placeholder with its cast."""
+        """Return the placeholder with its cast; Django before 6.1 asks for it here."""
         return "%s::json"
+
+    def get_placeholder_sql(self, value: Any, compiler: Any, connection: Any) -> tuple[str, Any]:
+        """Return the placeholder with its cast, and its parameters."""
+        if hasattr(value, "as_sql"):
+            sql, params = compiler.compile(value)
+            return f"{sql}::json", params
+        return "%s::json", (value,)
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
         """Return the stored text."""
@@ -91,6 +94,8 @@ class Message(Work):
     started = models.BooleanField(_("started"), db_default=False)
     discard_requested = models.BooleanField(_("discard requested"), db_default=False)
     leased_until = models.DateTimeField(_("leased until"), null=True)
+    # Since when it stands in the line: `enqueued_at` of one that was delayed or redriven says nothing about its wait.
+    ready_at = models.DateTimeField(_("in line since"), db_default=ClockTimestamp())
     claimed_at = models.DateTimeField(_("claimed at"), null=True)
     worker = models.UUIDField(_("worker"), null=True)
 
@@ -166,7 +171,10 @@ class DeadLetter(Work):
             ("redrive_dead_letter", _("Can redrive dead letters")),
             ("discard_dead_letter", _("Can discard dead letters")),
         ]
-        indexes = [models.Index(fields=["died_at"], name="pgbus_dead_letters_died")]
+        indexes = [
+            models.Index(fields=["died_at"], name="pgbus_dead_letters_died"),
+            models.Index(fields=["queue", "died_at"], name="pgbus_dead_letters_queue"),
+        ]
 
 
 class QueueState(models.Model):

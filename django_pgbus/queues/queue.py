@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 from django_pgbus.exceptions import InvalidQueue
@@ -11,21 +13,33 @@ from django_pgbus.postgres.arrays import texts
 from django_pgbus.queues import sql
 
 MAX_NAME: Final = 200
-RESERVED: Final = frozenset("*,;:")
+RESERVED: Final = frozenset("*,;:!")
+CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 LOST: Final = "The worker process ended or fell silent while this attempt ran."
 
 
-def check_name(name: Any) -> str:
-    """Return the name of a queue; raises InvalidQueue with what is wrong with it."""
+def check_name(name: object) -> str:
+    """Return the name of a queue; raises InvalidQueue saying what is wrong with it."""
     if not isinstance(name, str):
-        raise InvalidQueue(f"A queue name is a text, not {name!r}.")
-    if not 1 <= len(name) <= MAX_NAME:
-        raise InvalidQueue(f"A queue name has 1 to {MAX_NAME} characters, this one {len(name)}.")
-    if not name.isprintable() or name != name.strip():
-        raise InvalidQueue(f"The queue name {name!r} has control characters or spaces at its ends.")
-    if found := RESERVED & set(name):
-        raise InvalidQueue(f"The queue name {name!r} contains {min(found)!r}, which --queues uses.")
+        raise InvalidQueue(f"A queue's name is a text, not a {type(name).__name__}.")
+    if problem := _problem(name):
+        raise InvalidQueue(f"The queue name {name[:50]!r} {problem}.")
     return name
+
+
+@lru_cache(maxsize=256)
+def _problem(name: str) -> str | None:
+    if not name:
+        return "is empty"
+    if len(name) > MAX_NAME:
+        return f"is longer than {MAX_NAME} characters"
+    if CONTROL.search(name):
+        return "contains a control character or half of a surrogate pair"
+    if name != name.strip():
+        return "begins or ends with white space"
+    if reserved := sorted(set(name) & RESERVED):
+        return f"contains {reserved[0]!r}, which has a meaning in `runworker --queues`"
+    return None
 
 
 def send(queue: str, priority: int, task: str, backend: str, payload: str) -> Any:

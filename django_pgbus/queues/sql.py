@@ -145,7 +145,8 @@ POLL = Statement(
            NULL::boolean AS suspect,
            pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS id,
            CASE WHEN %(mark)s::boolean THEN pg_current_xact_id()::text::bigint END AS position,
-           (SELECT last_value FROM pgbus_position)::float8 AS number
+           -- A sequence that was never used says 1, which it has not given yet.
+           (SELECT last_value - CASE WHEN is_called THEN 0 ELSE 1 END FROM pgbus_position)::float8 AS number
     UNION ALL
     SELECT 'level', level.queue, level.priority, level.suspect, NULL, NULL,
            CASE WHEN state.paused_at IS NULL THEN 0 ELSE 1 END
@@ -191,17 +192,20 @@ POLL = Statement(
     ) AS live
     UNION ALL
     SELECT 'above', level.queue, level.priority, level.suspect, live.id, live.position,
-           CASE WHEN live.leased_until IS NULL THEN 0 ELSE 2 END
+           CASE WHEN live.leased_until IS NULL THEN 0 WHEN live.lapsed THEN 2 ELSE 1 END
     FROM unnest(%(level_queues)s::text[], %(priorities)s::smallint[], %(suspects)s::boolean[],
                 %(bases)s::bigint[], %(floors)s::bigint[])
          AS level (queue, priority, suspect, base, floor)
     CROSS JOIN LATERAL (
-        SELECT scanned.id, scanned.position, scanned.leased_until
+        SELECT scanned.id, scanned.position, scanned.leased_until, scanned.lapsed
         FROM (
-            SELECT message.id, message.position, message.leased_until,
+            SELECT message.id, message.position, message.leased_until, message.place,
+                   message.leased_until < statement_timestamp()
+                       AND statement_timestamp() > pg_postmaster_start_time() + %(lease)s::interval AS lapsed,
                    row_number() OVER (PARTITION BY message.leased_until IS NULL ORDER BY message.position) AS nth
             FROM (
-                SELECT line.id, line.position, line.leased_until
+                SELECT line.id, line.position, line.leased_until,
+                       row_number() OVER (ORDER BY line.position) AS place
                 FROM pgbus_messages AS line
                 WHERE line.queue = level.queue
                   AND line.priority = level.priority
@@ -211,9 +215,10 @@ POLL = Statement(
                 LIMIT 1000
             ) AS message
         ) AS scanned
+        -- The first that is free, those that lapsed, and the last one read: behind it nothing is known.
         WHERE (scanned.leased_until IS NULL AND scanned.nth = 1)
-           OR (scanned.leased_until < statement_timestamp()
-               AND statement_timestamp() > pg_postmaster_start_time() + %(lease)s::interval)
+           OR scanned.lapsed
+           OR scanned.place = 1000
     ) AS live
     UNION ALL
     SELECT 'held', message.queue, message.priority, message.suspect, message.id, message.position,
@@ -432,6 +437,7 @@ RETURN_TO_LINE = Statement(
         END,
         suspect = message.suspect OR mine.suspect,
         started = false,
+        ready_at = statement_timestamp(),
         position = nextval('pgbus_position')
     FROM mine
     WHERE message.id = mine.id
@@ -481,6 +487,7 @@ RELEASE_LAPSED = Statement(
         END,
         suspect = true,
         started = false,
+        ready_at = statement_timestamp(),
         position = nextval('pgbus_position')
     FROM judged
     WHERE message.id = judged.id

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from django.conf import settings
 from django.utils import timezone
 
 from django_pgbus.exceptions import InvalidPayload
 from django_pgbus.tasks import lifecycle, results
+from django_pgbus.tasks.checks import check_backend
 from django_pgbus.tasks.compat import (
     TASK_MAX_PRIORITY,
     TASK_MIN_PRIORITY,
@@ -64,7 +65,7 @@ class PgbusBackend(BaseTaskBackend):
         path = checked_path(task)
         arguments = prepare(args, kwargs)
         enqueued = lifecycle.enqueue(self._work(task, path, arguments.text))
-        result: Any = results.fresh(task, enqueued, arguments, self.alias)
+        result = cast("TaskResult[P, R]", results.fresh(task, enqueued, arguments, self.alias))
         task_enqueued.send(type(self), task_result=result)
         return result
 
@@ -97,8 +98,6 @@ class PgbusBackend(BaseTaskBackend):
 
     def check(self, **kwargs: Any) -> list[Any]:
         """Return what is wrong with this backend's entry in `TASKS`, and whether the app is installed."""
-        from django_pgbus.checks import check_backend
-
         return list(check_backend(self))
 
     def _work(self, task: AnyTask, path: str, payload: str) -> lifecycle.NewWork:

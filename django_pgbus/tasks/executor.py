@@ -22,7 +22,6 @@ from typing import Any, Final
 from django.core.signals import setting_changed
 from django.db import OperationalError, transaction
 from django.utils import timezone
-from django.utils.module_loading import import_string
 
 from django_pgbus import signals
 from django_pgbus.conf import database, get_settings
@@ -33,7 +32,6 @@ from django_pgbus.tasks import backoff, lifecycle, payload, running
 from django_pgbus.tasks.compat import (
     AnyTask,
     AnyTaskResult,
-    Task,
     TaskContext,
     TaskError,
     TaskResultStatus,
@@ -41,7 +39,8 @@ from django_pgbus.tasks.compat import (
     task_started,
 )
 from django_pgbus.tasks.lifecycle import GaveUp, PutOff, Success
-from django_pgbus.tasks.masking import scrubbed
+from django_pgbus.tasks.lookup import find_task
+from django_pgbus.tasks.masking import loggable, scrubbed
 from django_pgbus.tasks.policy import policy_of
 from django_pgbus.tasks.watch import Watch
 
@@ -100,9 +99,7 @@ def load(path: str) -> Runnable:
     """Return the task of this path; raises what importing it raises, anew each time."""
     if (runnable := _loaded.get(path)) is not None:
         return runnable
-    task = import_string(path)
-    if not isinstance(task, Task):
-        raise ImportError(f"{path} is a {type(task).__name__}, not a task. Was its @task decorator removed?")
+    task = find_task(path)
     policy = policy_of(task)
     runnable = _loaded[path] = Runnable(
         task=task,
@@ -219,9 +216,7 @@ class Executor:
                     value = self._call(run)
                     encoded = payload.encode_result(value)
                     ended = time.monotonic()
-                    success = Success(
-                        delivery=run.delivery, result=encoded, ran_for=ended - run.began, ended=ended
-                    )
+                    success = Success(delivery=run.delivery, result=encoded, ran_for=ended - run.began, ended=ended)
                     if not lifecycle.succeed([success], ended):
                         raise TaskSuperseded("Another delivery took over; this transaction is rolled back.")
             except OperationalError as error:
@@ -278,9 +273,7 @@ class Executor:
         delivery = run.delivery
         entry = self._entry(run, error)
         if run.result is not None:
-            run.result.errors.append(
-                TaskError(exception_class_path=entry["exception"], traceback=entry["traceback"])
-            )
+            run.result.errors.append(TaskError(exception_class_path=entry["exception"], traceback=entry["traceback"]))
         delay: float | None = None
         reason = "exhausted"
         if delivery.attempts < limit:
@@ -290,12 +283,10 @@ class Executor:
             reason = "retry" if delay is not None else "gave_up"
         if delay is None:
             try:
-                raise error
+                raise loggable(error, run.task, run.args, run.kwargs) if run.task else error
             except BaseException:  # Django's log line for a failed task reads sys.exc_info().
                 self._finish(run, TaskResultStatus.FAILED)
-            signals.task_dead_lettered.send_robust(
-                sender=type(self), delivery=delivery, exception=error, reason=reason
-            )
+            signals.task_dead_lettered.send_robust(sender=type(self), delivery=delivery, exception=error, reason=reason)
             return GaveUp(
                 delivery=delivery, reason=reason, error=json.dumps(entry), ran_for=ended - run.began, ended=ended
             )
@@ -313,9 +304,7 @@ class Executor:
         """Return the outcome of a message that has no attempt left: it is not run once more."""
         if delivery.attempts <= limit:
             return None
-        signals.task_dead_lettered.send_robust(
-            sender=type(self), delivery=delivery, exception=None, reason="exhausted"
-        )
+        signals.task_dead_lettered.send_robust(sender=type(self), delivery=delivery, exception=None, reason="exhausted")
         return GaveUp(
             delivery=delivery, reason="exhausted", error=None, ran_for=0.0, ended=time.monotonic(), not_run=True
         )
@@ -414,4 +403,3 @@ def _readable(error: BaseException) -> str:
     if len(text) > TRACEBACK_BYTES:
         text = "... (cut)\n" + text[-TRACEBACK_BYTES:]
     return text
-

@@ -116,7 +116,8 @@ def enqueue_many(work: NewWork, payloads: Sequence[str]) -> list[Enqueued]:
         return []
     if len(payloads) > CHUNK:
         with transaction.atomic(using=database()):
-            return [one for start in range(0, len(payloads), CHUNK) for one in _enqueue_chunk(work, payloads[start : start + CHUNK])]
+            chunks = (payloads[start : start + CHUNK] for start in range(0, len(payloads), CHUNK))
+            return [enqueued for chunk in chunks for enqueued in _enqueue_chunk(work, chunk)]
     return _enqueue_chunk(work, payloads)
 
 

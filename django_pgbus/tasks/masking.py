@@ -8,6 +8,7 @@ code is gone cannot say what is sensitive, so all its arguments are masked.
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -68,6 +69,24 @@ def scrubbed(text: str, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str,
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text
+
+
+class Masked(Exception):
+    """Stands in for an exception of a run with sensitive arguments where it would be logged."""
+
+
+def loggable(error: BaseException, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BaseException:
+    """
+    Return what to raise for others to log: the error itself, or without the sensitive values of its run.
+
+    Django's own log line of a failed task prints the exception in flight.
+    """
+    if not policy_of(task).sensitive:
+        return error
+    text = "".join(traceback.format_exception_only(error)).strip()
+    stand_in = Masked(scrubbed(text, task, args, kwargs))
+    stand_in.__cause__ = None  # and so it shows no context either, which would be the error itself
+    return stand_in
 
 
 def _texts(value: Any) -> set[str]:

@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any
 
 from django_pgbus.conf import get_settings
@@ -44,15 +43,12 @@ def policy_of(task: AnyTask) -> Policy:
     )
 
 
-def checked_queue(name: Any) -> str:
-    """Return the name of a queue, or raise InvalidQueue (an InvalidTask too) saying what is wrong with it."""
+def checked_queue(name: object) -> str:
+    """Return the name of a queue, or raise InvalidTaskQueue saying what is wrong with it."""
     try:
-        return _known_good(name) if isinstance(name, str) else check_name(name)
+        return check_name(name)
     except InvalidQueue as error:
         raise InvalidTaskQueue(str(error)) from None
-
-
-_known_good = lru_cache(maxsize=256)(check_name)
 
 
 def checked_max_attempts(value: object) -> int | None:

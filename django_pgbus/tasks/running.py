@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django_pgbus.tasks.compat import AnyTask, AnyTaskResult, TaskError, TaskResult, TaskResultStatus
+from django_pgbus.tasks.compat import AnyTask, AnyTaskResult, TaskError, TaskResultStatus
+from django_pgbus.tasks.masking import MaskedTaskResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def running(
 ) -> AnyTaskResult:
     """Return the result of an attempt that begins now; `attempts` counts it."""
     past = history(errors)
-    return TaskResult(
+    return MaskedTaskResult(
         task=task,
         id=str(id),
         status=TaskResultStatus.RUNNING,

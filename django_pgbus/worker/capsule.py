@@ -136,7 +136,10 @@ class Capsule:
         ran_for = outcome.ran_for
         self._average += ((ran_for - self._average) * WEIGHT) if self._measured else ran_for
         self._measured = True
+        outcome.delivery.ended = True
         self._report(outcome)
+        if outcome.delivery.level.suspect:
+            self._roomier()  # The next suspect may start.
         if self._wants_more and self.threads.buffered * 2 <= self._buffer_size():
             self._wants_more = False
             self._roomier()

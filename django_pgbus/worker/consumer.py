@@ -178,7 +178,7 @@ class Consumer(ConnectedLoop):
     def _suspect_runs(self) -> bool:
         """Return whether a suspect runs here that has not yet lived through one lease."""
         suspect = self._suspect
-        if suspect is None or not self._held.has(suspect):
+        if suspect is None or suspect.ended or not self._held.has(suspect):
             return False
         return time.monotonic() - (suspect.started_at or time.monotonic()) < self._plan.lease
 

@@ -66,7 +66,7 @@ def examine() -> Findings:
     connection = own_connection("doctor")
     try:
         connection.connect()
-        IMPATIENT.rows(milliseconds=str(int(LOOK_TAKES * 1000)))
+        IMPATIENT.tuples(milliseconds=str(int(LOOK_TAKES * 1000)))
     except Exception as error:
         yield Finding(Grade.FAIL, "database", f"alias {alias!r} cannot be reached: {_line(error)}", "Check DATABASES.")
     else:
@@ -79,8 +79,7 @@ def examine() -> Findings:
 
 def _look(subject: str, look: Callable[[], Findings]) -> Findings:
     try:
-        for finding in look():
-            yield finding
+        yield from look()
     except Exception as error:
         grade = Grade.WARN if isinstance(error, DatabaseError) else Grade.FAIL
         yield Finding(grade, subject, f"could not be looked at: {_line(error)}")
@@ -261,17 +260,17 @@ def _capsules(text: str) -> tuple[Capsule, ...]:
 def _tasks() -> Findings:
     """Import what waits, as a worker of this code would."""
     paths = [row.task for row in sql.TASKS.rows(rows=TASK_ROWS)]
-    unknown = {}
+    unknown: dict[str, Exception] = {}
     for path in paths:
         try:
             load(path)
         except Exception as error:
             unknown[path] = error
-    for path, error in unknown.items():
+    for path, reason in unknown.items():
         yield Finding(
             Grade.FAIL,
             "tasks",
-            f"{path} waits and cannot be imported: {_line(error)}",
+            f"{path} waits and cannot be imported: {_line(reason)}",
             "Deploy the code that has it, or discard these jobs: each of their attempts fails.",
         )
     if not unknown:

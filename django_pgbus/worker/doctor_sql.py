@@ -6,7 +6,7 @@ SERVER = Statement(
     sql="""
     SELECT current_setting('server_version') AS version,
            pg_is_in_recovery() AS standby,
-           extract(epoch FROM clock_timestamp())::float8 AS clock
+           extract(epoch FROM statement_timestamp())::float8 AS clock
     """
 )
 
@@ -39,7 +39,7 @@ BACKLOGS = Statement(
                    FROM pgbus_messages AS waiting
                    WHERE waiting.queue = used.queue
                    LIMIT %(counted)s::int
-               ) AS some
+               ) AS some_of_them
            ) AS jobs,
            state.paused_at,
            state.paused_by

@@ -75,14 +75,14 @@ class Heart(ConnectedLoop):
         self._say_so()
         self._give_up_unconfirmed()
         self.alive = True
-        self._beaten(True)  # noqa: FBT003
+        self._beaten(True)
         return began + self._plan.beat - time.monotonic()
 
     def on_error(self, error: Exception) -> float:
         """Lose what has been silent for a lease, and try again soon."""
         self.alive = False
         self._give_up_unconfirmed()
-        self._beaten(False)  # noqa: FBT003
+        self._beaten(False)
         return min(super().on_error(error), self._plan.beat / 4)
 
     def leave(self) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-
 from django_pgbus import signals
 from django_pgbus.postgres.listen import Listener as Session
 from django_pgbus.worker.loop import Loop
@@ -76,5 +75,3 @@ class Listener(Loop):
     def _deliver(self, messages: list[Any]) -> None:
         if messages:
             self._hand_on(messages)
-
-

@@ -41,9 +41,7 @@ BURST_CHECK: Final = 0.05
 FLUSH: Final = 5.0  # seconds for the last settlements
 
 
-def main(
-    plan: ProcessPlan, worker: uuid.UUID, supervisor: uuid.UUID | None, reports: Reports | None, name: str
-) -> int:
+def main(plan: ProcessPlan, worker: uuid.UUID, supervisor: uuid.UUID | None, reports: Reports | None, name: str) -> int:
     """Run until told to stop and return the exit code; see `endings.py`."""
     asked = demands()
     if reports is not None:

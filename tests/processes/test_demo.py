@@ -17,7 +17,12 @@ pytestmark = pytest.mark.processes
 
 
 def demo(home: Path, *arguments: str, seconds: float) -> str:
-    environment = {**os.environ, "SHOP_HOME": str(home), "DJANGO_SETTINGS_MODULE": "config.settings"}
+    environment = {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "config.settings",
+        "PYTHONPATH": str(EXAMPLE.parent),  # the package may not be installed
+        "SHOP_HOME": str(home),
+    }
     environment.pop("DATABASE_URL", None)  # a demonstration empties its database
     done = subprocess.run(
         [sys.executable, "manage.py", "demo", *arguments],

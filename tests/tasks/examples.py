@@ -64,8 +64,18 @@ replaced_first = replaced
 
 
 @task
-def replaced() -> str:  # noqa: F811
+def replaced() -> str:
     return "second"
 
 
 def not_a_task() -> None: ...
+
+
+@task(max_attempts=1)
+def echo(value: Any) -> Any:
+    return {"x": {1}} if value == "set" else value
+
+
+@task(max_attempts=1, sensitive=("token",))
+def fails_with(user: str, token: str) -> None:
+    raise ValueError(f"refused: {token!r} of {user}")

@@ -116,11 +116,11 @@ def test_one_statement_per_enqueue(django_assert_num_queries):
 
 
 def test_a_rollback_leaves_nothing():
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
+    with transaction.atomic():
         add.enqueue(1)
         add.using(run_after=timedelta(1)).enqueue(1)
         enqueue_many(add, [([1], {})] * 3)
-        1 / 0  # noqa: B018
+        transaction.set_rollback(True)
     assert not Message.objects.exists()
     assert not Delayed.objects.exists()
 
@@ -221,7 +221,23 @@ def test_arguments_that_cannot_be_stored_are_refused(no_sql, announced):
 
 @pytest.mark.parametrize(
     "name",
-    ["", "a" * 201, " mail", "mail ", "ma\nil", "mail\x00", "m\ud800", "*", "mail_*", "a,b", "a;b", "a:b", None, 1, b"mail"],
+    [
+        "",
+        "a" * 201,
+        " mail",
+        "mail ",
+        "ma\nil",
+        "mail\x00",
+        "m\ud800",
+        "*",
+        "mail_*",
+        "a,b",
+        "a;b",
+        "a:b",
+        None,
+        1,
+        b"mail",
+    ],
 )
 @pytest.mark.parametrize("make", [add.using, stock])
 def test_queue_names_that_no_worker_could_be_told_are_refused(make, name, no_sql):
@@ -357,7 +373,10 @@ def test_a_result_is_found_by_its_id():
 
 @pytest.mark.parametrize(
     "result_id",
-    ["", "x", "-1", "0", "01", "1.0", " 1", "1\x00", "²", "٣", str(2**63), "9" * 20, "9" * 5000, None, -1, 2**63, True, 1.0, b"1"],
+    [
+        *["", "x", "-1", "0", "01", "1.0", " 1", "1\x00", "²", "٣", str(2**63), "9" * 20, "9" * 5000],
+        *[None, -1, 2**63, True, 1.0, b"1"],
+    ],
 )
 def test_what_is_no_id_is_not_found_without_a_look(result_id, no_sql):
     with pytest.raises(TaskResultDoesNotExist):
@@ -371,10 +390,8 @@ def test_what_could_be_an_id_is_looked_for(result_id):
 
 
 def test_a_rolled_back_task_has_no_result():
-    with pytest.raises(ZeroDivisionError), transaction.atomic():
+    with transaction.atomic():
         result = add.enqueue(1)
-        1 / 0  # noqa: B018
+        transaction.set_rollback(True)
     with pytest.raises(TaskResultDoesNotExist):
         result.refresh()
-
-

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
 
 from django_pgbus.models import Message
 from django_pgbus.tasks.compat import task_backends
-from django_pgbus.tasks.masking import MASK, masked, scrubbed
+from django_pgbus.tasks.masking import MASK, loggable, masked, scrubbed
 from tests.tasks.examples import add, import_order, login
 
 
@@ -19,7 +21,8 @@ from tests.tasks.examples import add, import_order, login
         (import_order, [], {"order_id": 1, "token": None}, ([], {"order_id": 1, "token": MASK})),
         # The context is not among the arguments; *codes are not sensitive, **extras are.
         (login, ["ann", "secret", 1, 2], {}, (["ann", MASK, 1, 2], {})),
-        (login, ["ann"], {"token": "s", "remember": True, "pin": 1}, (["ann"], {"token": MASK, "remember": True, "pin": MASK})),
+        (login, ["ann"], {"token": "s", "pin": 1}, (["ann"], {"token": MASK, "pin": MASK})),
+        (login, ["ann"], {"token": "s", "remember": True}, (["ann"], {"token": MASK, "remember": True})),
         # What does not fit the function is masked by what fits.
         (import_order, [1, "secret", "too many"], {"unknown": 1}, ([1, MASK, "too many"], {"unknown": 1})),
         (import_order, [], {}, ([], {})),
@@ -37,7 +40,9 @@ def test_the_arguments_themselves_stay():
 
 @pytest.mark.django_db
 def test_a_task_whose_code_is_gone_shows_no_argument():
-    stored = Message.objects.create(queue="q", task="nowhere.gone", payload='{"args": ["s3cret"], "kwargs": {"a": "s3cret"}}')
+    stored = Message.objects.create(
+        queue="q", task="nowhere.gone", payload='{"args": ["s3cret"], "kwargs": {"a": "s3cret"}}'
+    )
     result = task_backends["default"].get_result(str(stored.id))
     assert masked(result.task, result.args, result.kwargs) == ([MASK], {"a": MASK})
     assert "s3cret" not in repr(result)
@@ -64,3 +69,21 @@ def test_errors_lose_the_values_of_sensitive_arguments():
     assert "ann" in shown
     assert shown.endswith("ab")  # too short to be told from any other text
     assert scrubbed(text, add, ["ann", "4111-1111"], {}) == text
+
+
+def in_flight(task, args):
+    """Return what a log line prints while the error of a run is handled."""
+    try:
+        try:
+            raise ValueError(f"refused: {args[-1]!r}")
+        except ValueError as error:
+            raise loggable(error, task, args, {})  # noqa: B904
+    except Exception:
+        return traceback.format_exc()
+
+
+def test_what_others_log_has_lost_them_too():
+    shown = in_flight(import_order, [1, "hunter2"])
+    assert "hunter2" not in shown
+    assert "ValueError: refused: '********'" in shown
+    assert "hunter2" in in_flight(add, [1, "hunter2"])

@@ -89,7 +89,7 @@ class Share(float):
     pass
 
 
-Point = namedtuple("Point", "x y")  # noqa: PYI024
+Point = namedtuple("Point", "x y")
 
 
 @pytest.mark.parametrize(
@@ -274,10 +274,10 @@ def test_long_keys_are_cut(writer):
 def test_a_result_that_cannot_be_stored_is_named(writer, settings):
     with pytest.raises(InvalidPayloadType, match=r"^result\['when'\] is a datetime"):
         encode_result({"when": datetime.datetime(2026, 1, 1)})
-    with pytest.raises(InvalidPayload, match="^result is nan"):
+    with pytest.raises(InvalidPayload, match=r"^result is nan"):
         encode_result(math.nan)
     settings.PGBUS = {"MAX_PAYLOAD_BYTES": 10}
-    with pytest.raises(InvalidPayload, match="^The return value takes 22 bytes"):
+    with pytest.raises(InvalidPayload, match=r"^The return value takes 22 bytes"):
         encode_result("x" * 20)
 
 
@@ -305,7 +305,7 @@ def test_a_result_that_looks_like_arguments_is_only_a_result(writer):
     ],
 )
 def test_what_cannot_be_read_is_said_readably(writer, stored):
-    with pytest.raises(InvalidPayload, match="^The stored arguments ") as caught:
+    with pytest.raises(InvalidPayload, match=r"^The stored arguments ") as caught:
         decode(stored)
     assert "hunter2" not in str(caught.value)
     assert caught.value.__cause__ is None

@@ -30,7 +30,8 @@ def test_other_names_are_not():
 
 
 def test_importing_the_package_imports_no_part_of_it():
-    assert run("import sys, django_pgbus; print([n for n in sys.modules if n.startswith(('django_pgbus.', 'django.'))])") == "[]"
+    code = "import sys, django_pgbus; print([name for name in sys.modules if name.startswith(('django_pgbus.', 'django.'))])"
+    assert run(code) == "[]"
 
 
 def test_a_task_can_be_declared_before_the_apps_are_ready():
@@ -45,6 +46,7 @@ from django_pgbus import task
 def pay(order_id): ...
 ''', module.__dict__)
 from django.apps import apps
-print(module.pay.max_attempts, apps.apps_ready, [n for n in sys.modules if n.startswith("django_pgbus") and n.endswith("models")])
+models = [name for name in sys.modules if name.startswith("django_pgbus") and name.endswith("models")]
+print(module.pay.max_attempts, apps.apps_ready, models)
 """
     assert run(code) == "3 False []"

@@ -218,9 +218,9 @@ def test_a_task_whose_code_is_gone_can_still_be_read(path):
 
 def test_the_stand_in_can_neither_be_called_nor_enqueued():
     stand_in = result_of(Message.objects.create(**row(task="nowhere.tasks.gone"))).task
-    with pytest.raises(ImportError, match="nowhere.tasks.gone cannot be imported"):
+    with pytest.raises(ImportError, match=r"nowhere.tasks.gone cannot be imported"):
         stand_in.call(1)
-    with pytest.raises(InvalidTask, match="nowhere.tasks.gone, where there is nothing"):
+    with pytest.raises(InvalidTask, match=r"nowhere.tasks.gone, where there is nothing"):
         stand_in.enqueue(1)
 
 

@@ -65,7 +65,9 @@ def test_the_setting_s_attempts_apply_when_the_task_runs(settings):
 def test_a_task_of_django_s_own_decorator_runs_with_the_defaults():
     made = stock_task(function)
     assert policy_of(made) == Policy(max_attempts=5)
-    plain = Task(func=function, priority=0, backend="default", queue_name="default", run_after=None, takes_context=False)
+    plain = Task(
+        func=function, priority=0, backend="default", queue_name="default", run_after=None, takes_context=False
+    )
     assert type(plain) is Task
     assert policy_of(plain) == Policy(max_attempts=5)
 

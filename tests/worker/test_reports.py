@@ -59,7 +59,7 @@ def test_a_child_killed_in_the_middle_of_a_message_loses_that_message_only(pipe)
 
 
 def test_threads_may_report_at_once_and_more_than_the_pipe_holds(pipe):
-    reports, reader, writer = pipe
+    reports, reader, _ = pipe
     big = list(range(60_000))
     threads = [threading.Thread(target=lambda n=n: [reports.send((n, big)) for _ in range(10)]) for n in range(4)]
     for thread in threads:

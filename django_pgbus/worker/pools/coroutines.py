@@ -51,9 +51,7 @@ class CoroutinePool:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(
-                    target=self._loop.run_forever, name=f"pgbus-{self._name}-async", daemon=True
-                ).start()
+                threading.Thread(target=self._loop.run_forever, name=f"pgbus-{self._name}-async", daemon=True).start()
             return self._loop
 
     def _begin(self, delivery: Delivery, prepared: Any) -> None:

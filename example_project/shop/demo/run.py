@@ -21,7 +21,7 @@ from shop.gateway import Gateway
 from shop.importing import Imported, import_file
 from shop.jobs import open_jobs, share_done
 
-LOOK = 0.1  # seconds between two looks at the queue
+LOOK = 0.1  # seconds between two looks at the queue; more where a look takes long
 PATIENCE = 90  # seconds without any progress before the demonstration gives up
 KILL_AT = 1 / 3
 
@@ -95,8 +95,10 @@ def watch(plan: Plan, workers: Workers, progress: Progress) -> None:
     share = -1.0
     moved = killed = time.monotonic()
     while share < 1:
-        time.sleep(LOOK)
-        now, before, share = time.monotonic(), share, share_done()
+        before, began = share, time.monotonic()
+        share = share_done()
+        now = time.monotonic()
+        time.sleep(max(LOOK, 5 * (now - began)))
         moved = now if share != before else moved
         progress.show(share, f"{workers.killed} killed")
         if now - moved > PATIENCE:

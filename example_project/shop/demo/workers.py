@@ -53,7 +53,7 @@ class Workers:
         self._asked_for.add(pid)
         os.kill(pid, KILL)
         self.killed += 1
-        return f"kill -9 {pid}, worker process {self.killed}"
+        return f"kill -9 {pid} (a worker process; kill number {self.killed})"
 
     def keep_going(self) -> list[str]:
         """Start again what has ended, and say so. Raises WorkersError when they end by themselves again and again."""

@@ -1,0 +1,38 @@
+"""
+The pages of pgbus in Django's admin: jobs in line, delayed and finished, dead letters, queues, workers.
+
+Registered with the default site; a site of your own gets them by `register(site)`. All are read-only but for decisions
+that have their own permission, a confirmation and an entry in the log (`base.py` holds the rules).
+"""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.contrib.admin.sites import AdminSite
+
+from django_pgbus.admin.dead_letters import DeadLetterAdmin
+from django_pgbus.admin.jobs import ArchivedAdmin, DelayedAdmin, MessageAdmin
+from django_pgbus.admin.queues import QueueAdmin
+from django_pgbus.admin.workers import WorkerAdmin
+from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Message, QueueState
+from django_pgbus.worker.models import Worker
+
+__all__ = ["PAGES", "register"]
+
+PAGES = {
+    Message: MessageAdmin,
+    Delayed: DelayedAdmin,
+    Archived: ArchivedAdmin,
+    DeadLetter: DeadLetterAdmin,
+    QueueState: QueueAdmin,
+    Worker: WorkerAdmin,
+}
+
+
+def register(site: AdminSite) -> None:
+    """Register every page with a site."""
+    for model, page in PAGES.items():
+        site.register(model, page)
+
+
+register(admin.site)

@@ -1,0 +1,127 @@
+"""
+What a job carries, as a person may read it: arguments, result and errors.
+
+Sensitive arguments are masked, and scrubbed from what a run left behind. A task that cannot be imported cannot say what
+is sensitive: its arguments and its result are hidden. All of it comes from outside, so nothing is assumed of its shape,
+and it leaves here as plain text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.utils.dateparse import parse_datetime
+
+from django_pgbus.admin.words import showable
+from django_pgbus.exceptions import InvalidPayload
+from django_pgbus.tasks.compat import AnyTask
+from django_pgbus.tasks.lookup import find_task
+from django_pgbus.tasks.masking import MASK, masked, scrubbed
+from django_pgbus.tasks.payload import decode
+from django_pgbus.tasks.policy import policy_of
+
+MOST_CHARACTERS: Final = 20_000
+MOST_LINE: Final = 300
+Tasks = Mapping[str, AnyTask | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One failed attempt, as far as its record can be read."""
+
+    number: int | None
+    exception: str
+    traceback: str
+    worker: str
+    started_at: datetime | None
+    failed_at: datetime | None
+
+
+def importable(path: str) -> AnyTask | None:
+    """Return the task at a stored path, or None where this process cannot import it."""
+    try:
+        return find_task(path)
+    except (Exception, SystemExit):  # importing runs code of the project
+        return None
+
+
+def arguments(payload: str, task: AnyTask | None) -> str:
+    """Return the arguments with the sensitive ones masked."""
+    if task is None:
+        return MASK
+    try:
+        args, kwargs = decode(payload)
+        shown = masked(task, args, kwargs)
+    except (InvalidPayload, TypeError, ValueError):
+        # Nobody can say which part of it is sensitive.
+        return MASK if policy_of(task).sensitive else showable(payload, MOST_CHARACTERS)
+    return _pretty({"args": shown[0], "kwargs": shown[1]})
+
+
+def result(stored: str | None, payload: str, task: AnyTask | None) -> str:
+    """Return what the task returned, without the sensitive arguments it may quote."""
+    if stored is None:
+        return ""
+    if task is None:
+        return MASK
+    try:
+        text = _pretty(json.loads(stored))
+    except (ValueError, RecursionError):
+        text = showable(stored, MOST_CHARACTERS)
+    return _scrubbed(text, payload, task)
+
+
+def attempts(errors: Any, payload: str, task: AnyTask | None) -> list[Attempt]:
+    """Return the failed attempts on record, the last one first."""
+    entries = [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
+    return [_attempt(entry, payload, task) for entry in reversed(entries)]
+
+
+def last_line(exception: Any, traceback: Any) -> str:
+    """Return the line that says what went wrong: the end of a traceback, or the name of the exception."""
+    name = str(exception or "").rpartition(".")[2]
+    lines = [line for line in str(traceback or "").splitlines() if line.strip()]
+    # A message of several lines does not end in the line that names the exception.
+    named = next((line for line in reversed(lines) if name and line.lstrip().split(":")[0].endswith(name)), "")
+    text = named or (f"{name}: {lines[-1].strip()}" if lines and name else name)
+    return showable(text if len(text) <= MOST_LINE else f"{text[:MOST_LINE]}…")
+
+
+def _attempt(entry: dict[str, Any], payload: str, task: AnyTask | None) -> Attempt:
+    number = entry.get("attempt")
+    return Attempt(
+        number=number if isinstance(number, int) else None,
+        exception=showable(str(entry.get("exception") or "")),
+        traceback=_scrubbed(showable(str(entry.get("traceback") or ""), MOST_CHARACTERS), payload, task),
+        worker=str(entry.get("worker") or ""),
+        started_at=_moment(entry.get("started_at")),
+        failed_at=_moment(entry.get("failed_at")),
+    )
+
+
+def _scrubbed(text: str, payload: str, task: AnyTask | None) -> str:
+    if task is None:  # tracebacks are scrubbed when they are recorded, too
+        return text
+    try:
+        args, kwargs = decode(payload)
+        return scrubbed(text, task, args, kwargs)
+    except (InvalidPayload, TypeError, ValueError):
+        return MASK if policy_of(task).sensitive else text
+
+
+def _moment(text: Any) -> datetime | None:
+    try:
+        return parse_datetime(str(text))
+    except ValueError:
+        return None
+
+
+def _pretty(value: Any) -> str:
+    try:
+        return showable(json.dumps(value, indent=2, ensure_ascii=False), MOST_CHARACTERS)
+    except (ValueError, RecursionError):
+        return MASK

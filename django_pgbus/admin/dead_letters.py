@@ -1,0 +1,170 @@
+"""Dead letters: why a job gave up, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.contrib import admin, messages
+from django.db.models.fields.json import KeyTextTransform, KeyTransform
+from django.db.models.functions import Right
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from django_pgbus.admin import contents, words
+from django_pgbus.admin.decisions import Decision, Done
+from django_pgbus.admin.lists import QueueFilter, field_filter
+from django_pgbus.admin.work import WorkAdmin
+from django_pgbus.conf import database
+from django_pgbus.queues.models import DeadLetter
+from django_pgbus.tasks import lifecycle
+from django_pgbus.worker.waiting import Kind, Standing
+
+
+def _redrive(ids: Sequence[int]) -> list[Done]:
+    done = frozenset(lifecycle.redrive(ids))
+    return [Done(done, gettext("Redriven."), _redriven), _gone(ids, done)]
+
+
+def _discard(ids: Sequence[int]) -> list[Done]:
+    done = frozenset(lifecycle.discard_dead(ids))
+    return [Done(done, gettext("Discarded."), _discarded), _gone(ids, done)]
+
+
+def _gone(ids: Sequence[int], done: frozenset[int]) -> Done:
+    return Done(frozenset(ids) - done, "", _left, messages.WARNING)
+
+
+def _redriven(number: int) -> str:
+    text = ngettext("%(number)s dead letter was redriven.", "%(number)s dead letters were redriven.", number)
+    return text % {"number": words.number(number)}
+
+
+def _discarded(number: int) -> str:
+    text = ngettext("%(number)s dead letter was discarded.", "%(number)s dead letters were discarded.", number)
+    return text % {"number": words.number(number)}
+
+
+def _left(number: int) -> str:
+    text = ngettext(
+        "%(number)s dead letter had left before and was not touched.",
+        "%(number)s dead letters had left before and were not touched.",
+        number,
+    )
+    return text % {"number": words.number(number)}
+
+
+REDRIVE: Final = Decision(
+    name="redrive",
+    permission="pgbus.redrive_dead_letter",
+    label=_("Redrive"),
+    action=_("Redrive selected %(verbose_name_plural)s"),
+    question=lambda n: (
+        ngettext("Redrive %(number)s dead letter?", "Redrive %(number)s dead letters?", n) % {"number": words.number(n)}
+    ),
+    button=lambda n: (
+        ngettext("Redrive %(number)s dead letter", "Redrive %(number)s dead letters", n) % {"number": words.number(n)}
+    ),
+    warning=_(
+        "A redriven job goes back into the line of its queue under the same ID, with all its attempts before it. What "
+        "its earlier attempts did outside of the database was not undone."
+    ),
+    carry_out=_redrive,
+)
+
+DISCARD: Final = Decision(
+    name="discard",
+    permission="pgbus.discard_dead_letter",
+    label=_("Discard"),
+    action=_("Discard selected %(verbose_name_plural)s"),
+    question=lambda n: (
+        ngettext("Discard %(number)s dead letter?", "Discard %(number)s dead letters?", n) % {"number": words.number(n)}
+    ),
+    button=lambda n: (
+        ngettext("Discard %(number)s dead letter", "Discard %(number)s dead letters", n) % {"number": words.number(n)}
+    ),
+    warning=_("A discarded job never runs again. It is kept among the finished jobs for as long as they are kept."),
+    carry_out=_discard,
+    destroys=True,
+)
+
+
+class DeadLetterAdmin(WorkAdmin):
+    """What gave up."""
+
+    decisions = (REDRIVE, DISCARD)
+    actions = (REDRIVE.as_action(), DISCARD.as_action())
+    reach = "died_at"
+    seen_by = "died_at"
+    list_display = ("job", "task_path", "queue", "why", "attempts", "died")
+    list_filter = (field_filter("reason", _("reason")), QueueFilter)
+    ordering = ("-died_at", "-id")
+    fieldsets = (
+        (_("Task"), {"fields": ("task_path", "arguments")}),
+        (_("End"), {"fields": ("died", "reason_text", "attempts", "delivery")}),
+        (_("Run"), {"fields": ("queue", "priority", "worker_name", "started", "enqueued")}),
+    )
+
+    def has_redrive_permission(self, request: HttpRequest) -> bool:
+        """Return whether this person may redrive."""
+        return self.may(request, REDRIVE)
+
+    def has_discard_permission(self, request: HttpRequest) -> bool:
+        """Return whether this person may discard dead letters."""
+        return self.may(request, DISCARD)
+
+    def furnish(self, rows: Sequence[Any]) -> None:
+        """Attach the last error too: two short texts for each row, whatever the history weighs."""
+        super().furnish(rows)
+        errors = _last_errors([row.pk for row in rows])
+        for row in rows:
+            row.last_error = contents.last_line(*errors.get(row.pk, ("", "")))
+
+    def standing(self, row: Any) -> Standing:
+        """Return why it gave up."""
+        return Standing(kind=Kind.LOST, state=_("dead"), reason=_reason(row))
+
+    @admin.display(description=_("why"))
+    def why(self, obj: Any) -> SafeString:
+        """Return its last error and the reason it was given up for."""
+        return format_html(
+            '<span class="pgbus-error">{}</span><br><span class="pgbus-quiet">{}</span>',
+            obj.last_error,
+            obj.get_reason_display(),
+        )
+
+    @admin.display(description=_("reason"))
+    def reason_text(self, obj: Any) -> str:
+        """Return why it was given up."""
+        return str(obj.get_reason_display())
+
+    @admin.display(description=_("died at"))
+    def died(self, obj: Any) -> str:
+        """Return when it was given up."""
+        return words.moment(obj.died_at)
+
+    @admin.display(description=_("started at"))
+    def started(self, obj: Any) -> str:
+        """Return when its last run began."""
+        return words.moment(obj.started_at) or self.get_empty_value_display()
+
+
+def _reason(letter: DeadLetter) -> str:
+    said = {"reason": letter.get_reason_display()}
+    return gettext("It will not run again by itself: %(reason)s.") % said
+
+
+def _last_errors(ids: Sequence[int]) -> dict[int, tuple[str, str]]:
+    last = KeyTransform("-1", "errors")
+    rows = (
+        DeadLetter.objects.using(database())
+        .filter(pk__in=ids)
+        .annotate(
+            last_exception=KeyTextTransform("exception", last),
+            last_traceback=Right(KeyTextTransform("traceback", last), 2000),
+        )
+    )
+    return {pk: (name, text) for pk, name, text in rows.values_list("pk", "last_exception", "last_traceback")}

@@ -1,0 +1,218 @@
+"""Jobs in the line, delayed and finished: lists, pages, and the decision to discard one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.contrib import admin, messages
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from django_pgbus.admin import contents, words
+from django_pgbus.admin.decisions import Decision, Done
+from django_pgbus.admin.lists import FarQueueFilter, QueueFilter, RunningFilter, field_filter
+from django_pgbus.admin.work import WorkAdmin
+from django_pgbus.queues import stats
+from django_pgbus.queues.models import Archived
+from django_pgbus.tasks import lifecycle
+from django_pgbus.worker import waiting
+from django_pgbus.worker.waiting import Kind, Standing
+
+
+def _discard(ids: Sequence[int]) -> list[Done]:
+    outcome = lifecycle.discard(ids)
+    return [
+        Done(outcome.settled, gettext("Discarded."), _discarded),
+        Done(outcome.marked, gettext("Discard requested while it ran."), _marked, messages.INFO),
+        Done(outcome.gone, "", _left, messages.WARNING),
+    ]
+
+
+def _discarded(number: int) -> str:
+    text = ngettext("%(number)s job was discarded.", "%(number)s jobs were discarded.", number)
+    return text % {"number": words.number(number)}
+
+
+def _marked(number: int) -> str:
+    text = ngettext(
+        "%(number)s job is running: its worker is told with its next beat.",
+        "%(number)s jobs are running: their workers are told with their next beat.",
+        number,
+    )
+    return text % {"number": words.number(number)}
+
+
+def _left(number: int) -> str:
+    text = ngettext(
+        "%(number)s job had left before and was not touched.",
+        "%(number)s jobs had left before and were not touched.",
+        number,
+    )
+    return text % {"number": words.number(number)}
+
+
+DISCARD: Final = Decision(
+    name="discard",
+    permission="pgbus.discard_job",
+    label=_("Discard"),
+    action=_("Discard selected %(verbose_name_plural)s"),
+    question=lambda n: ngettext("Discard %(number)s job?", "Discard %(number)s jobs?", n) % {"number": words.number(n)},
+    button=lambda n: ngettext("Discard %(number)s job", "Discard %(number)s jobs", n) % {"number": words.number(n)},
+    warning=_(
+        "A discarded job never runs again; it is kept among the finished ones. One that is running is told to stop; "
+        "if it succeeds before it hears of it, it counts as succeeded."
+    ),
+    carry_out=_discard,
+    destroys=True,
+)
+
+WORK: Final[Any] = (_("Task"), {"fields": ("task_path", "arguments")})
+
+
+class MessageAdmin(WorkAdmin):
+    """The line: what is ready, and what a worker has."""
+
+    decisions = (DISCARD,)
+    actions = (DISCARD.as_action(),)
+    list_display = ("job", "task_path", "queue", "state", "priority", "attempts", "enqueued")
+    list_filter = (RunningFilter, QueueFilter)
+    ordering = ("-id",)
+    fieldsets = (
+        WORK,
+        (_("In the line"), {"fields": ("queue", "priority", "in_line_since", "place", "enqueued")}),
+        (_("Run"), {"fields": ("attempts", "delivery", "worker_now", "claimed", "lease", "suspect")}),
+    )
+
+    def has_discard_permission(self, request: HttpRequest) -> bool:
+        """Return whether this person may discard jobs."""
+        return self.may(request, DISCARD)
+
+    def standing(self, row: Any) -> Standing:
+        """Return how it stands in the line."""
+        return waiting.in_line(row, row.situation)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """Return a job and, if it is ready, how many go before it."""
+        job = super().get_object(request, object_id, from_field)
+        if job is not None:
+            waits = job.leased_until is None
+            job.ahead = stats.ahead(job.queue, job.priority, job.suspect, job.position) if waits else None
+        return job
+
+    @admin.display(description=_("place"))
+    def place(self, obj: Any) -> str:
+        """Return how many go before it."""
+        if obj.ahead is None:
+            return gettext("with a worker")
+        if not obj.ahead:
+            return gettext("the next of its queue")
+        text = ngettext(
+            "%(number)s job of its queue goes first", "%(number)s jobs of its queue go first", obj.ahead.number
+        )
+        return text % {"number": words.count(obj.ahead)}
+
+    @admin.display(description=_("in line since"))
+    def in_line_since(self, obj: Any) -> str:
+        """Return since when it stands in the line."""
+        return _since(obj.ready_at, obj)
+
+    @admin.display(description=_("worker"))
+    def worker_now(self, obj: Any) -> str:
+        """Return the worker that has it."""
+        return self.worker_name(obj) if obj.leased_until else self.get_empty_value_display()
+
+    @admin.display(description=_("claimed at"))
+    def claimed(self, obj: Any) -> str:
+        """Return when its worker took it."""
+        return _since(obj.claimed_at, obj) if obj.leased_until else self.get_empty_value_display()
+
+    @admin.display(description=_("leased until"))
+    def lease(self, obj: Any) -> str:
+        """Return until when it is its worker's, unless renewed."""
+        return words.moment(obj.leased_until) or self.get_empty_value_display()
+
+
+class DelayedAdmin(WorkAdmin):
+    """What waits for its time."""
+
+    decisions = (DISCARD,)
+    actions = (DISCARD.as_action(),)
+    list_display = ("job", "task_path", "queue", "state", "due", "attempts", "enqueued")
+    list_filter = (field_filter("reason", _("reason"), stats.soonest_ids), QueueFilter)
+    ordering = ("-id",)
+    fieldsets = (
+        WORK,
+        (_("Delay"), {"fields": ("due", "queue", "priority", "enqueued")}),
+        (_("Run"), {"fields": ("attempts", "delivery")}),
+    )
+
+    def has_discard_permission(self, request: HttpRequest) -> bool:
+        """Return whether this person may discard jobs."""
+        return self.may(request, DISCARD)
+
+    def standing(self, row: Any) -> Standing:
+        """Return what it waits for."""
+        return waiting.later(row, row.situation)
+
+    @admin.display(description=_("due at"))
+    def due(self, obj: Any) -> str:
+        """Return when it may run, and how far off that is."""
+        left = (obj.due_at - obj.situation.pauses.now).total_seconds()
+        told = gettext("in %(age)s") if left > 0 else gettext("%(age)s ago")
+        return f"{words.moment(obj.due_at)} ({told % {'age': words.age(abs(left))}})"
+
+
+OUTCOMES: Final = {
+    "succeeded": Standing(kind=Kind.READY, state=_("succeeded"), reason=_("It succeeded.")),
+    "discarded": Standing(kind=Kind.WAITING, state=_("discarded"), reason=_("It was discarded and will not run.")),
+}
+
+
+class ArchivedAdmin(WorkAdmin):
+    """What finished."""
+
+    heavy = ("payload", "errors", "result")
+    reach = "finished_at"
+    list_display = ("job", "task_path", "queue", "state", "ran_for", "attempts", "finished")
+    list_filter = (field_filter("outcome", _("outcome")), FarQueueFilter)
+    ordering = ("-finished_at", "-id")
+    fieldsets = (
+        WORK,
+        (_("Outcome"), {"fields": ("result_text", "note", "finished", "ran_for")}),
+        (_("Run"), {"fields": ("queue", "priority", "attempts", "delivery", "worker_name", "started", "enqueued")}),
+    )
+
+    def standing(self, row: Any) -> Standing | None:
+        """Return how it ended."""
+        return OUTCOMES.get(row.outcome)
+
+    @admin.display(description=_("ran for"))
+    def ran_for(self, obj: Any) -> str:
+        """Return how long its last run took."""
+        return words.between(obj.started_at, obj.finished_at) or self.get_empty_value_display()
+
+    @admin.display(description=_("finished at"))
+    def finished(self, obj: Any) -> str:
+        """Return when it finished."""
+        return words.moment(obj.finished_at)
+
+    @admin.display(description=_("started at"))
+    def started(self, obj: Any) -> str:
+        """Return when its last run began."""
+        return words.moment(obj.started_at) or self.get_empty_value_display()
+
+    @admin.display(description=_("result"))
+    def result_text(self, obj: Any) -> SafeString | str:
+        """Return what the task returned, without sensitive arguments."""
+        if obj.outcome != Archived.Outcome.SUCCEEDED:
+            return self.get_empty_value_display()
+        return format_html("<pre>{}</pre>", contents.result(obj.result, obj.payload, obj.found_task))
+
+
+def _since(at: Any, obj: Any) -> str:
+    waited = (obj.situation.pauses.now - at).total_seconds()
+    return gettext("%(time)s, for %(age)s") % {"time": words.moment(at), "age": words.age(waited)}

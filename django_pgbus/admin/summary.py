@@ -1,0 +1,81 @@
+"""The numbers above the list of our pages: what a person wants to know before choosing one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from django.db import DatabaseError
+from django.db.models import Model
+from django.utils.translation import gettext, ngettext
+
+from django_pgbus.admin import words
+from django_pgbus.admin.bounds import TookTooLongError, bounded
+from django_pgbus.queues import stats
+from django_pgbus.queues.models import DeadLetter, Delayed, Message, QueueState
+from django_pgbus.queues.stats import Totals
+from django_pgbus.worker import stats as worker_stats
+from django_pgbus.worker.models import Worker
+from django_pgbus.worker.stats import Health, WorkerStats
+
+Pages = Mapping[type[Model], str]
+
+NAMED: Final = 3
+
+
+def summary(app_list: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return cards and warnings for the pages in a list of apps, which holds only those a person may see."""
+    pages: Pages = {
+        listed["model"]: listed["admin_url"]
+        for app in app_list
+        for listed in app["models"]
+        if listed.get("admin_url") and listed["model"]._meta.app_label == "pgbus"
+    }
+    if not pages:
+        return {}
+    try:
+        with bounded():
+            totals, workers = stats.totals(stats.queues()), worker_stats.workers()
+    except (DatabaseError, TookTooLongError):  # not migrated yet, or away: the list below is still of use
+        return {"unknown": True}
+    return {"cards": list(_cards(pages, totals, workers)), "warnings": list(_warnings(pages, totals, workers))}
+
+
+def _cards(pages: Pages, totals: Totals, workers: Sequence[WorkerStats]) -> Iterator[dict[str, Any]]:
+    if url := pages.get(Message):
+        oldest = gettext("oldest for %(age)s") % {"age": words.age(totals.oldest_ready or 0.0)}
+        yield _card(f"{url}?state=ready", gettext("ready"), words.count(totals.ready), oldest if totals.ready else "")
+        yield _card(f"{url}?state=running", gettext("running"), words.count(totals.running))
+    if url := pages.get(Delayed):
+        yield _card(url, gettext("delayed"), words.count(totals.delayed))
+    if url := pages.get(DeadLetter):
+        yield _card(url, gettext("dead letters"), words.count(totals.dead), alarm=bool(totals.dead))
+    if url := pages.get(Worker):
+        working = [worker for worker in workers if worker.takes_jobs]
+        threads = sum(worker.capacity for worker in working)
+        note = ngettext("%(number)s thread", "%(number)s threads", threads) % {"number": words.number(threads)}
+        yield _card(url, gettext("workers"), words.number(len(working)), note if working else "", alarm=not working)
+
+
+def _card(url: str, label: str, number: str, note: str = "", *, alarm: bool = False) -> dict[str, Any]:
+    return {"url": url, "label": label, "number": number, "note": note, "alarm": alarm}
+
+
+def _warnings(pages: Pages, totals: Totals, workers: Sequence[WorkerStats]) -> Iterator[dict[str, str]]:
+    if url := pages.get(Worker):
+        if not any(worker.takes_jobs for worker in workers):
+            yield {"url": url, "text": gettext("No worker is running: whatever is enqueued waits.")}
+        if silent := sum(worker.health is Health.SILENT for worker in workers):
+            text = ngettext("%(number)s worker fell silent.", "%(number)s workers fell silent.", silent)
+            yield {"url": url, "text": text % {"number": words.number(silent)}}
+        if deaf := sum(worker.health is Health.DEAF for worker in workers):
+            text = ngettext(
+                "%(number)s worker hears no notifications and only polls.",
+                "%(number)s workers hear no notifications and only poll.",
+                deaf,
+            )
+            yield {"url": url, "text": text % {"number": words.number(deaf)}}
+    if (url := pages.get(QueueState)) and (paused := totals.paused):
+        text = ngettext("Paused queue: %(names)s.", "Paused queues: %(names)s.", len(paused))
+        names = ", ".join(map(words.showable, paused[:NAMED])) + (" …" if len(paused) > NAMED else "")
+        yield {"url": url, "text": text % {"names": names}}

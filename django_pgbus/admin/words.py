@@ -1,0 +1,61 @@
+"""Numbers, times and ages as people read them; text in, text out."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.utils.formats import date_format, number_format
+from django.utils.timezone import is_aware, localtime
+from django.utils.translation import gettext
+
+from django_pgbus.queues.stats import Count
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+def number(value: int) -> str:
+    """Return a number with the separators of the language."""
+    return str(number_format(value, use_l10n=True, force_grouping=True))
+
+
+def count(value: Count) -> str:
+    """Return a count; one that goes on ends in a plus."""
+    return f"{number(value.number)}{'+' if value.more else ''}"
+
+
+def moment(at: datetime | None) -> str:
+    """Return a time to the second in the current time zone: job systems are read by the second."""
+    if at is None:
+        return ""
+    local = localtime(at) if is_aware(at) else at
+    return f"{date_format(local, 'DATE_FORMAT')} {local:%H:%M:%S}"
+
+
+def age(seconds: float) -> str:
+    """Return a duration in its two largest units."""
+    seconds = max(0.0, seconds)
+    if seconds < 1:
+        return gettext("%(milliseconds)d ms") % {"milliseconds": round(seconds * 1000)}
+    if seconds < 10:
+        return gettext("%(seconds)s s") % {"seconds": number_format(seconds, decimal_pos=1, use_l10n=True)}
+    whole = round(seconds)
+    if whole < MINUTE:
+        return gettext("%(seconds)s s") % {"seconds": whole}
+    if whole < HOUR:
+        return gettext("%(minutes)d min %(seconds)d s") % {"minutes": whole // MINUTE, "seconds": whole % MINUTE}
+    if whole < DAY:
+        return gettext("%(hours)d h %(minutes)d min") % {"hours": whole // HOUR, "minutes": whole % HOUR // MINUTE}
+    return gettext("%(days)d d %(hours)d h") % {"days": whole // DAY, "hours": whole % DAY // HOUR}
+
+
+def between(start: datetime | None, end: datetime | None) -> str:
+    """Return how long something took, or nothing."""
+    return age((end - start).total_seconds()) if start and end else ""
+
+
+def showable(text: str, most: int | None = None) -> str:
+    """Return a text that can be sent as UTF-8, cut after `most` characters, saying so."""
+    if most is not None and len(text) > most:
+        left_out = gettext("… cut here; %(number)s characters in all") % {"number": number(len(text))}
+        text = f"{text[:most]}\n{left_out}"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

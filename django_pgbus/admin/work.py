@@ -1,0 +1,190 @@
+"""What the pages of jobs have in common, wherever the job is: in line, delayed, finished or dead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final
+
+from django.contrib import admin, messages
+from django.contrib.admin.utils import quote, unquote
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from django_pgbus.admin import contents, words
+from django_pgbus.admin.decisions import DecidingAdmin
+from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Message
+from django_pgbus.tasks import lifecycle
+from django_pgbus.tasks.results import parsed_id
+from django_pgbus.worker import waiting
+from django_pgbus.worker.waiting import Standing, Text
+
+TABLES: Final[dict[str, type[Model]]] = {
+    "ready": Message,
+    "running": Message,
+    "delayed": Delayed,
+    "succeeded": Archived,
+    "discarded": Archived,
+    "dead": DeadLetter,
+}
+PLACES: Final[dict[type[Model], Text]] = {
+    Message: _("Job %(id)s is in the line."),
+    Delayed: _("Job %(id)s is delayed."),
+    Archived: _("Job %(id)s is finished."),
+    DeadLetter: _("Job %(id)s is a dead letter."),
+}
+
+
+class WorkAdmin(DecidingAdmin):
+    """The page of jobs in one of their places; one that moved on is found where it is now."""
+
+    heavy: ClassVar[tuple[str, ...]] = ("payload", "errors")
+    search_fields = ("id",)  # shows the field; get_search_results does the search
+    search_help_text = _("An ID, or part of a task's path")
+    sortable_by: ClassVar[tuple[str, ...]] = ("job",)
+    list_display_links = ("job",)
+
+    # --- the list -----------------------------------------------------------------------------------------
+
+    def searches_text(self, term: str) -> bool:
+        """Return whether a search is for a path, which no index knows."""
+        return bool(term.strip()) and parsed_id(term.strip()) is None
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Return the job of an id, or the jobs whose path holds the text."""
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        pk = parsed_id(term)
+        return queryset.filter(task__icontains=term) if pk is None else queryset.filter(pk=pk), False
+
+    def finish_list(self, request: HttpRequest, context: dict[str, Any]) -> None:
+        """Say where a job is whose ID was searched for and which is not in this list."""
+        super().finish_list(request, context)
+        listed: Any = context["cl"]
+        if not listed.result_list and (pk := parsed_id(listed.query.strip())):
+            context["pgbus_elsewhere"] = self._elsewhere(request, pk)
+
+    @admin.display(description=_("ID"), ordering="id")
+    def job(self, obj: Any) -> str:
+        """Return the id as it stands in logs: without separators."""
+        return str(obj.pk)
+
+    @admin.display(description=_("task"))
+    def task_path(self, obj: Any) -> SafeString:
+        """Return the stored path, marked if nothing can be imported from it here."""
+        module, dot, name = words.showable(obj.task).rpartition(".")
+        path = format_html('<span class="pgbus-module">{}{}<wbr></span>{}', module, dot, name)
+        if obj.found_task is not None:
+            return path
+        return format_html('{} <span class="pgbus-mark">{}</span>', path, _("cannot be imported here"))
+
+    @admin.display(description=_("state"))
+    def state(self, obj: Any) -> SafeString:
+        """Return how it stands in a word or two; the colour only repeats it."""
+        standing: Standing = obj.standing
+        return format_html(
+            '<span class="pgbus-state pgbus-{}" title="{}">{}</span>',
+            standing.kind.value,
+            standing.reason,
+            standing.state,
+        )
+
+    @admin.display(description=_("enqueued at"))
+    def enqueued(self, obj: Any) -> str:
+        """Return when it got its id."""
+        return words.moment(obj.enqueued_at)
+
+    # --- one job ------------------------------------------------------------------------------------------
+
+    def furnish(self, rows: Sequence[Any]) -> None:
+        """Attach to each row its task, if it can be imported, and how it stands."""
+        tasks = {path: contents.importable(path) for path in {row.task for row in rows}}
+        situation = waiting.situation()
+        for row in rows:
+            row.found_task = tasks[row.task]
+            row.situation = situation
+            row.standing = self.standing(row)
+
+    def standing(self, row: Any) -> Standing | None:
+        """Return how a row stands; None where its page says it otherwise."""
+        return None
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """Return a job with what it takes to explain it."""
+        obj = super().get_object(request, object_id, from_field)
+        if obj is not None:
+            self.furnish([obj])
+        return obj
+
+    def finish_page(self, request: HttpRequest, context: dict[str, Any]) -> None:
+        """Add how the job stands, what may be done, and how its attempts ended."""
+        job: Any = context["original"]
+        context |= {
+            "title": gettext("Job %(id)s") % {"id": job.pk},
+            "subtitle": words.showable(job.task),
+            "pgbus_standing": job.standing,
+            "pgbus_buttons": self.buttons(request, job),
+            "pgbus_attempts": self._attempts(job),
+        }
+
+    def _attempts(self, job: Any) -> list[dict[str, Any]]:
+        return [
+            {
+                "title": contents.last_line(attempt.exception, attempt.traceback),
+                "exception": attempt.exception,
+                "number": attempt.number,
+                "traceback": attempt.traceback,
+                "worker": job.situation.name_of(attempt.worker),
+                "failed_at": words.moment(attempt.failed_at),
+                "ran_for": words.between(attempt.started_at, attempt.failed_at),
+            }
+            for attempt in contents.attempts(job.errors, job.payload, job.found_task)
+        ]
+
+    @admin.display(description=_("arguments"))
+    def arguments(self, obj: Any) -> SafeString:
+        """Return the arguments, sensitive ones masked."""
+        text = contents.arguments(obj.payload, obj.found_task)
+        if obj.found_task is None:
+            return format_html(
+                '<code>{}</code> <span class="pgbus-quiet">{}</span>',
+                text,
+                _("hidden: the task cannot be imported here"),
+            )
+        return format_html("<pre>{}</pre>", text)
+
+    @admin.display(description=_("worker"))
+    def worker_name(self, obj: Any) -> str:
+        """Return the name of the worker, or its id once it is forgotten."""
+        return obj.situation.name_of(obj.worker) if obj.worker else self.get_empty_value_display()
+
+    # --- elsewhere ----------------------------------------------------------------------------------------
+
+    def _get_obj_does_not_exist_redirect(
+        self, request: HttpRequest, opts: Any, object_id: str
+    ) -> HttpResponseRedirect | HttpResponse:
+        """Lead to where the job is now: jobs move while people read."""
+        pk = parsed_id(unquote(object_id))
+        if pk is not None and (found := self._elsewhere(request, pk)):
+            self.message_user(request, found["text"], messages.INFO)
+            return HttpResponseRedirect(found["url"])
+        missing: HttpResponse = super()._get_obj_does_not_exist_redirect(request, opts, object_id)  # type: ignore[misc]
+        return missing
+
+    def whereabouts(self, request: HttpRequest, pk: Any) -> str:
+        """Return the address of the page that shows a job now, empty if there is none for this person."""
+        found = lifecycle.find(pk)
+        return self.link(request, TABLES[found.state], "change", quote(pk)) if found else ""
+
+    def _elsewhere(self, request: HttpRequest, pk: int) -> dict[str, str]:
+        found = lifecycle.find(pk)
+        if found is None or TABLES[found.state] is self.model:
+            return {}
+        url = self.link(request, TABLES[found.state], "change", quote(pk))
+        return {"url": url, "text": PLACES[TABLES[found.state]] % {"id": pk}} if url else {}

@@ -1,0 +1,205 @@
+"""Running what was enqueued: in the test's thread, on its connections and in its transaction."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+from asgiref.sync import async_to_sync, sync_to_async
+from django.db import connections, transaction
+from django.db.transaction import TransactionManagementError
+from psycopg.pq import TransactionStatus
+
+from django_pgbus.conf import ANY_QUEUE, database, get_settings
+from django_pgbus.queues import sql as queues_sql
+from django_pgbus.queues.line import Line
+from django_pgbus.queues.message import Delivery, Level
+from django_pgbus.tasks import lifecycle, results
+from django_pgbus.tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTaskResult
+from django_pgbus.tasks.executor import Executor, Outcome, Run
+from django_pgbus.tasks.watch import Watch
+from django_pgbus.testing import sql
+from django_pgbus.worker.plan import Capsule
+
+T = TypeVar("T")
+
+
+def run_enqueued(
+    queues: str | Sequence[str] | None = None,
+    *,
+    include_delayed: bool = False,
+    limit: int = 1000,
+    raise_failures: bool = True,
+) -> list[AnyTaskResult]:
+    """
+    Run what was enqueued, and what that enqueues in turn; return one result per task, in the order they ran.
+
+    `queues` names queues or patterns of `runworker` (None: all), in the order a worker would look. Paused queues are
+    left alone. `include_delayed` runs what is not due yet too, the next due first, retries among it. A failed attempt is
+    stored as a worker would store it; then its exception is raised, the rest stays in the line. With
+    `raise_failures=False` everything runs and the results tell. More than `limit` runs are an AssertionError.
+    """
+    wanted = _wanted(queues)
+    executor = _Inline()
+    ran: dict[int, None] = {}
+    for count in itertools.count():
+        delivery = _claim_next(wanted, executor.worker) or (
+            _claim_next(wanted, executor.worker) if _move(wanted, include_delayed=include_delayed) else None
+        )
+        if delivery is None:
+            break
+        if count >= limit:
+            lifecycle.hand_back([(delivery.id, delivery.delivery)])
+            raise AssertionError(
+                f"run_enqueued() has run {limit} tasks and {delivery.task} waits still. "
+                "Does a task enqueue itself? Else pass a higher limit."
+            )
+        ran[delivery.id] = None
+        error = executor.run_and_settle(delivery)
+        if error is not None and (raise_failures or isinstance(error, KeyboardInterrupt)):
+            raise error
+    return [
+        results.stored(found, DEFAULT_TASK_BACKEND_ALIAS) for id in ran if (found := lifecycle.find(id)) is not None
+    ]
+
+
+async def arun_enqueued(
+    queues: str | Sequence[str] | None = None,
+    *,
+    include_delayed: bool = False,
+    limit: int = 1000,
+    raise_failures: bool = True,
+) -> list[AnyTaskResult]:
+    """See run_enqueued()."""
+    return await sync_to_async(run_enqueued, thread_sensitive=True)(
+        queues, include_delayed=include_delayed, limit=limit, raise_failures=raise_failures
+    )
+
+
+# --- claiming -----------------------------------------------------------------------------------------
+
+
+def _wanted(queues: str | Sequence[str] | None) -> Capsule:
+    names = (queues,) if isinstance(queues, str) else (ANY_QUEUE,) if queues is None else tuple(queues)
+    return Capsule(queues=names, threads=1)
+
+
+def _claim_next(wanted: Capsule, worker: uuid.UUID) -> Delivery | None:
+    """
+    Claim what a worker with one thread would run next, or return None.
+
+    The line is looked at afresh each time, from its beginning: levels are announced after a commit, and in a TestCase
+    there is none.
+    """
+    paused = {row.queue for row in sql.PAUSED.rows()}
+    used = [Level(*row) for row in queues_sql.FIND_LEVELS.rows()]
+    order = {queue: place for place, queue in enumerate(wanted.choose(level.queue for level in used))}
+    levels = sorted(
+        (level for level in used if level.queue in order and level.queue not in paused),
+        key=lambda level: (level.suspect, order[level.queue], -level.priority),
+    )
+    if not levels:
+        return None
+    claimed = lifecycle.claim(Line(), levels, 1, worker, get_settings().VISIBILITY_TIMEOUT)
+    return claimed[0] if claimed else None
+
+
+def _move(wanted: Capsule, *, include_delayed: bool) -> bool:
+    """Move what is due into the line, or what would be due next; return whether anything moved."""
+    paused = {row.queue for row in sql.PAUSED.rows()}
+    waiting = wanted.choose(row.queue for row in queues_sql.FIND_DELAYED_QUEUES.rows())
+    queues = [queue for queue in waiting if queue not in paused]
+    if not queues:
+        return False
+    if include_delayed:
+        sql.MAKE_NEXT_DUE.count(queues=queues)
+    return bool(lifecycle.move_due(queues))
+
+
+# --- running ------------------------------------------------------------------------------------------
+
+
+class _Inline(Executor):
+    """The worker's executor, for a thread that may be in a transaction which has to live on."""
+
+    def __init__(self) -> None:
+        self.worker = uuid.uuid4()
+        super().__init__(worker=str(self.worker), watch=Watch())
+        self._raised: BaseException | None = None
+
+    def run_and_settle(self, delivery: Delivery) -> BaseException | None:
+        """Run one delivery and store what it came to; return what made the attempt fail, or None."""
+        self._raised = None
+        prepared: Any = self.prepare(delivery)
+        outcome: Outcome = prepared.sync() if isinstance(prepared, Run) else prepared
+        match outcome:
+            case lifecycle.Success():
+                lifecycle.succeed([outcome], time.monotonic())
+            case lifecycle.PutOff():
+                lifecycle.put_off([outcome], time.monotonic())
+            case lifecycle.GaveUp():
+                lifecycle.give_up([outcome], time.monotonic())
+        return self._raised
+
+    def _call(self, run: Run) -> Any:
+        function = run.runnable.task.func
+        if run.runnable.is_async:
+            # What async code does with the ORM comes back to this thread, and so to the connections of the test.
+            function = async_to_sync(function)
+        return _kept_apart(lambda: function(*run.positional, **run.kwargs))
+
+    def _failed(self, run: Run, error: BaseException, limit: int) -> Outcome:
+        origin = error.__traceback__
+        outcome = super()._failed(run, error, limit)
+        self._raised = error.with_traceback(origin)
+        return outcome
+
+    @staticmethod
+    def _settled_before(run: Run) -> bool:
+        # Finding out takes a fresh connection, and the transaction of the test would go with the old one.
+        return not connections[database()].in_atomic_block and Executor._settled_before(run)
+
+
+def _kept_apart(call: Callable[[], T]) -> T:
+    """
+    Return what `call` returns, keeping the damage it does from the transactions this thread is in.
+
+    Each is given a savepoint. What `call` wrote stays, also when it raises, as it would in a worker; only where its SQL
+    failed does PostgreSQL leave no choice but to go back.
+    """
+    inside = [connection for connection in connections.all(initialized_only=True) if connection.in_atomic_block]
+    value: Any = None
+    error: BaseException | None = None
+    with ExitStack() as savepoints:
+        for connection in inside:
+            block: Any = transaction.atomic(using=connection.alias)
+            block._from_testcase = True  # a worker has no transaction open: `atomic(durable=True)` is allowed in it
+            savepoints.enter_context(block)
+        try:
+            value = call()
+        except BaseException as raised:
+            error = raised
+        for connection in inside:
+            if _is_broken(connection):
+                connection.set_rollback(True)
+                error = error or TransactionManagementError(
+                    "The task caught an error of the database that ended the transaction of the test, so what it wrote "
+                    "is gone. Wrap the statement that may fail in atomic(), or use a TransactionTestCase."
+                )
+    if error is not None:
+        raise error
+    return value  # type: ignore[no-any-return]
+
+
+def _is_broken(connection: Any) -> bool:
+    if connection.needs_rollback:
+        return True
+    return (
+        connection.vendor == "postgresql"
+        and connection.connection is not None
+        and connection.connection.info.transaction_status == TransactionStatus.INERROR
+    )

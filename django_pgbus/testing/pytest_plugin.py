@@ -1,0 +1,28 @@
+"""
+Fixtures of pytest, found through the entry point `pytest11`.
+
+pytest loads this before Django is set up, and in projects that never use it: nothing is imported until asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def pgbus_run_enqueued(db: None) -> Callable[..., Any]:
+    """Return `run_enqueued`: runs what was enqueued, in the transaction of the test."""
+    from django_pgbus.testing import run_enqueued
+
+    return run_enqueued
+
+
+@pytest.fixture
+def pgbus_enqueued(db: None) -> Callable[..., Any]:
+    """Return `enqueued`: the results of what waits to be run."""
+    from django_pgbus.testing import enqueued
+
+    return enqueued

@@ -1,0 +1,130 @@
+"""
+Why a job waits, in words.
+
+One answer for everybody who asks: it is made of a job's own row, the pauses and the workers of this moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final, Protocol
+from uuid import UUID
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from django_pgbus.queues import stats as queue_stats
+from django_pgbus.queues.stats import Pauses
+from django_pgbus.worker import stats
+from django_pgbus.worker.stats import WorkerStats
+
+Text = str | Promise
+
+
+class Kind(StrEnum):
+    """What can be said of a job at a glance."""
+
+    READY = "ready"
+    RUNNING = "running"
+    WAITING = "waiting"  # something has to happen first: a time, a person, a worker
+    LOST = "lost"  # its worker is silent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a job stands: `state` in a word or two, `reason` in a sentence."""
+
+    kind: Kind
+    state: Text
+    reason: Text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """What the standing of any job depends on."""
+
+    pauses: Pauses
+    workers: Sequence[WorkerStats]
+
+    def name_of(self, worker: UUID | str | None) -> str:
+        """Return how people call a worker: its name, or its id once it is forgotten."""
+        wanted = str(worker or "")
+        return next((known.name for known in self.workers if str(known.id) == wanted), wanted)
+
+
+class InLine(Protocol):
+    """A job in the line, as the table has it."""
+
+    queue: str
+    suspect: bool
+    discard_requested: bool
+    leased_until: datetime | None
+    worker: UUID | None
+
+
+class Later(Protocol):
+    """A delayed job, as the table has it."""
+
+    queue: str
+    due_at: datetime
+    reason: str
+    attempts: int
+
+
+def situation() -> Situation:
+    """Return what holds now; two queries."""
+    return Situation(pauses=queue_stats.pauses(), workers=stats.workers())
+
+
+SILENT: Final = _("Its worker %(worker)s fell silent. The job goes back into the line and runs again.")
+TOLD: Final = _("It runs on %(worker)s, which is told with its next beat. If it succeeds before, it counts as done.")
+RUNS: Final = _("It runs on %(worker)s.")
+PAUSED: Final = _("Queue %(queue)s is paused: no worker takes anything from it until it is resumed.")
+NOBODY: Final = _("No worker is running.")
+NOT_SERVED: Final = _("No running worker serves queue %(queue)s.")
+ALONE: Final = _("The next free worker takes it, alone: the process that ran it before ended or fell silent.")
+NEXT: Final = _("The next free worker takes it when its turn comes.")
+SCHEDULED: Final = _("It was enqueued for a later time.")
+RETRY: Final = _("Its last attempt failed; it is tried again at the time it is due.")
+SNOOZED: Final = _("It asked to be run later, at no cost of an attempt.")
+OVERDUE: Final = _("It is due, and no running worker moves it into the line.")
+DUE: Final = _("It is due and moves into the line now.")
+
+WHY_LATER: Final = {"scheduled": SCHEDULED, "retry": RETRY, "snoozed": SNOOZED}
+STATE_LATER: Final = {"scheduled": _("scheduled"), "retry": _("retrying"), "snoozed": _("snoozed")}
+
+
+def in_line(job: InLine, now: Situation) -> Standing:
+    """Return how a job in the line stands."""
+    if job.leased_until is not None:
+        names = {"worker": now.name_of(job.worker)}
+        if job.leased_until < now.pauses.now:
+            return Standing(kind=Kind.LOST, state=_("worker silent"), reason=SILENT % names)
+        if job.discard_requested:
+            return Standing(kind=Kind.RUNNING, state=_("running, to be discarded"), reason=TOLD % names)
+        return Standing(kind=Kind.RUNNING, state=_("running"), reason=RUNS % names)
+    if job.queue in now.pauses.queues:
+        return Standing(kind=Kind.WAITING, state=_("queue paused"), reason=PAUSED % {"queue": job.queue})
+    if unserved := _unserved(job.queue, now):
+        return Standing(kind=Kind.WAITING, state=_("no worker"), reason=unserved)
+    return Standing(kind=Kind.READY, state=_("ready"), reason=ALONE if job.suspect else NEXT)
+
+
+def later(job: Later, now: Situation) -> Standing:
+    """Return how a delayed job stands."""
+    if job.due_at > now.pauses.now:
+        state = STATE_LATER.get(job.reason, job.reason)
+        return Standing(kind=Kind.WAITING, state=state, reason=WHY_LATER.get(job.reason, ""))
+    if not any(worker.takes_jobs for worker in now.workers):
+        return Standing(kind=Kind.LOST, state=_("overdue"), reason=OVERDUE)
+    return Standing(kind=Kind.READY, state=_("due"), reason=DUE)
+
+
+def _unserved(queue: str, now: Situation) -> Text:
+    """Return why nobody works on a queue, or nothing."""
+    if not any(worker.takes_jobs for worker in now.workers):
+        return NOBODY
+    return "" if stats.serving(queue, now.workers) else NOT_SERVED % {"queue": queue}

@@ -1,0 +1,405 @@
+#!/usr/bin/env python3
+"""
+Write the pages that are taken from the code.
+
+    python docs/generate.py            write them
+    python docs/generate.py --check    write nothing, exit with 1 if a page is not what the code says
+
+`tests/docs/test_generated.py` does the check. A page that is wrong is corrected where it comes from.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pkgutil
+import re
+import sys
+import tomllib
+from argparse import SUPPRESS, Action
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+PACKAGE = ROOT / "django_pgbus"
+
+
+# --- settings -----------------------------------------------------------------------------------------
+
+ACCEPTS = {"duration": "seconds or timedelta", "count": "whole number", "share": "number to 1", "text": "text"}
+
+
+def settings() -> str:
+    """Return the table of `PGBUS`, from `conf.Settings`."""
+    from django_pgbus.conf import Settings
+
+    rows = []
+    for field in fields(Settings):
+        kind, low = field.metadata["kind"].rstrip("?"), field.metadata["low"]
+        accepts = ACCEPTS[kind] + (f" from {low:g}" if low is not None else "")
+        if field.default is None:
+            accepts += ", or None"
+        rows.append(
+            (f"`{field.name}`", _value(field.default, field.metadata["unit"]), accepts, field.metadata["text"])
+        )
+    return _table(("Key", "Default", "Accepts", "Meaning"), rows)
+
+
+def _value(value: Any, unit: str) -> str:
+    if unit == "s" and value is not None:
+        return f"`{value:g}` ({_span(value)})"
+    if unit == "bytes":
+        return f"`{value}` ({value / (1 << 20):g} MiB)"
+    return f"`{value!r}`"
+
+
+def _span(seconds: float) -> str:
+    for name, size in (("days", 86400), ("min", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g} {name}"
+    return f"{seconds:g} s"
+
+
+# --- signals ------------------------------------------------------------------------------------------
+
+
+def signals() -> str:
+    """Return the tables of signals, from the comments of `signals.py` and the log lines of `log.py`."""
+    source = (PACKAGE / "signals.py").read_text(encoding="utf-8")
+    said = _log_lines()
+    parts: list[str] = []
+    rows: list[tuple[str, ...]] = []
+    for line in source.splitlines():
+        if found := re.match(r"(\w+) = Signal\(\)(?:\s*# (.*))?$", line):
+            arguments, _, remark = (found[2] or "").partition(": ")
+            rows.append((f"`{found[1]}`", arguments, remark, said.get(found[1], "")))
+        elif (found := re.match(r"# (.*)", line)) and rows:
+            parts += [_signal_table(rows), _sentence(found[1])]
+            rows = []
+    return "\n\n".join([*parts, _signal_table(rows)])
+
+
+def _signal_table(rows: list[tuple[str, ...]]) -> str:
+    return _table(("Signal", "Arguments", "When", "Log line"), rows)
+
+
+def _log_lines() -> dict[str, str]:
+    """Return {signal: "LEVEL text"} of the receivers in `log.py`."""
+    from django_pgbus import log, signals
+
+    names = {id(value): name for name, value in vars(signals).items() if not name.startswith("_")}
+    return {names[id(signal)]: _log_line(receiver) for signal, receiver in log.LINES.items()}
+
+
+def _log_line(receiver: Callable[..., Any]) -> str:
+    tree = ast.parse(inspect.getsource(receiver))
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and _is_name(call.func.value, "logger"):
+            if call.func.attr == "log":
+                level = "/".join(dict.fromkeys(re.findall(r"logging\.([A-Z]+)", ast.unparse(tree)))) or "by verbosity"
+                text = call.args[1]
+            else:
+                level, text = call.func.attr.upper(), call.args[0]
+            return f"{level}: `{_text(text)}`"
+    return ""
+
+
+# --- commands -----------------------------------------------------------------------------------------
+
+
+def commands() -> str:
+    """Return the options of each command, from its parser."""
+    from django.core.management import load_command_class
+    from django.core.management.base import BaseCommand
+
+    common = {action.dest for action in BaseCommand().create_parser("manage.py", "any")._actions}
+    parts = []
+    for name in sorted(_commands()):
+        command = load_command_class("django_pgbus", name)
+        home = type(command).__module__.rpartition(".")[2]
+        if home != name:
+            parts.append(f"## {name}\n\nThe same command as [{home}](#{home}), under a name no other app uses.")
+            continue
+        parser = command.create_parser("manage.py", name)
+        rows = [_option(action) for action in parser._actions if action.dest not in common]
+        parts.append(f"## {name}\n\n{command.help}\n\n" + _table(("Option", "Meaning"), rows))
+    return "\n\n".join(parts)
+
+
+def _commands() -> Iterator[str]:
+    return (module.name for module in pkgutil.iter_modules([str(PACKAGE / "management" / "commands")]))
+
+
+def _option(action: Action) -> tuple[str, str]:
+    metavar = action.metavar or action.dest.upper() if action.nargs != 0 else ""
+    names = ", ".join(f"`{name}`" for name in action.option_strings) or f"`{action.dest}`"
+    default = "" if action.default in (None, False, SUPPRESS) else f" Default: `{action.default}`."
+    return f"{names}{f' *{metavar}*' if metavar else ''}", f"{action.help or ''}{default}"
+
+
+# --- checks -------------------------------------------------------------------------------------------
+
+LEVELS = {"Error": "Error", "Warning": "Warning", "Info": "Info"}
+
+
+def checks() -> str:
+    """Return every system check: its message and its hint, as they stand in the code."""
+    titles = dict(re.findall(r"([EWI]\d{3})\s+(\S.*?)(?=\s{2,}|\n)", _docstring(PACKAGE / "checks.py")))
+    found: dict[str, list[tuple[str, str, str]]] = {}
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for id, level, message, hint in _check_calls(ast.parse(file.read_text(encoding="utf-8"))):
+            found.setdefault(id, []).append((level, message, hint))
+    parts = []
+    for id in sorted(found, key=lambda id: ("EWI".index(id[6]), id)):
+        level = found[id][0][0]
+        title = titles.get(id.removeprefix("pgbus."), "")
+        parts.append(f"## {id}\n\n*{level}*{f' – {_sentence(title)}' if title else ''}")
+        parts += [_quoted(message, hint) for _, message, hint in found[id] if message]
+    return "\n\n".join(parts)
+
+
+def _check_calls(tree: ast.AST) -> Iterator[tuple[str, str, str, str]]:
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in LEVELS:
+            continue
+        given = {keyword.arg: keyword.value for keyword in call.keywords}
+        id = given.get("id")
+        if isinstance(id, ast.Constant) and str(id.value).startswith("pgbus."):
+            message = _text(call.args[0]) if call.args else ""
+            yield str(id.value), LEVELS[call.func.id], message, _text(given.get("hint"))
+
+
+def _quoted(message: str, hint: str) -> str:
+    return f"> {message}" + (f"\n>\n> *{hint}*" if hint else "")
+
+
+# --- tables -------------------------------------------------------------------------------------------
+
+
+def tables() -> str:
+    """Return the tables of the app, from its models."""
+    from django.apps import apps
+    from django.db import connections
+
+    from django_pgbus.conf import database
+
+    connection = connections[database()]
+    parts = []
+    for model in sorted(apps.get_app_config("pgbus").get_models(), key=lambda model: model._meta.db_table):
+        if not model._meta.managed:
+            continue
+        rows = [
+            (
+                f"`{field.column}`",
+                f"`{field.db_type(connection)}`{'' if field.null else ' not null'}",
+                _column_default(field),
+                _column_notes(field),
+            )
+            for field in model._meta.local_concrete_fields
+        ]
+        indexes = [f"- `{index.name}` ({', '.join(index.fields)})" for index in model._meta.indexes]
+        parts.append(
+            f"## {model._meta.db_table}\n\n{_first_paragraph(model.__doc__)} Model: `{model.__name__}`.\n\n"
+            + _table(("Column", "Type", "Default", "Meaning"), rows)
+            + ("\n\nIndexes:\n\n" + "\n".join(indexes) if indexes else "")
+        )
+    return "\n\n".join(parts)
+
+
+def _column_default(field: Any) -> str:
+    from django.db.models import NOT_PROVIDED, Value
+
+    default = getattr(field, "db_default", NOT_PROVIDED)
+    if default is NOT_PROVIDED:
+        return ""
+    if isinstance(default, Value):
+        default = default.value
+    return f"`{getattr(default, 'template', None) or repr(default)}`"
+
+
+def _column_notes(field: Any) -> str:
+    notes = _sentence(str(field.verbose_name)) if field.primary_key is False else "Primary key."
+    if field.choices:
+        notes += " One of " + ", ".join(f"`{value}` ({label})" for value, label in field.choices) + "."
+    return notes
+
+
+# --- architecture -------------------------------------------------------------------------------------
+
+
+def lock_order() -> str:
+    """Return the lock order, from `postgres/locks.py`."""
+    from django_pgbus.postgres import LOCK_ORDER
+
+    rows = [(str(n), f"`{table}`", reason) for n, (table, reason) in enumerate(LOCK_ORDER.items(), 1)]
+    return _table(("", "Table", "Why here"), rows)
+
+
+def layers() -> str:
+    """Return the layers, from the contract of import-linter in `pyproject.toml`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contract = next(c for c in project["tool"]["importlinter"]["contracts"] if c["id"] == "layers")
+    rows = []
+    for layer in contract["layers"]:
+        names = [name.strip() for name in layer.split("|")]
+        built = [f"`{name}`" for name in names if not name.startswith("(")]
+        later = [f"`{name.strip('()')}`" for name in names if name.startswith("(")]
+        rows.append((", ".join(built), ", ".join(later)))
+    return _table(("Imports only from the lines below it", "Its place is kept"), rows)
+
+
+def transitions() -> str:
+    """Return every way a task enters, moves in or leaves the system, from `tasks/lifecycle.py`."""
+    tree = ast.parse((PACKAGE / "tasks" / "lifecycle.py").read_text(encoding="utf-8"))
+    rows = []
+    for function in tree.body:
+        if not isinstance(function, ast.FunctionDef) or function.name.startswith("_"):
+            continue
+        text = " ".join((ast.get_docstring(function) or "").split())
+        locks = re.search(r"Locks: ([^.]*)\.", text)
+        if locks:
+            rows.append((f"`{function.name}`", _first_sentence(text), locks[1]))
+    return _table(("Function", "What it does", "Locks"), rows)
+
+
+# --- words --------------------------------------------------------------------------------------------
+
+
+def _text(node: ast.expr | None) -> str:
+    """Return a text of the code, with an ellipsis where a value is put in."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return " ".join(text.split())
+        case ast.JoinedStr(values=parts):
+            joined = "".join(part.value if isinstance(part, ast.Constant) else "…" for part in parts)
+            return " ".join(joined.split())
+        case ast.IfExp(body=body):
+            return _text(body)
+    return ""
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _docstring(file: Path) -> str:
+    return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "") + "\n"
+
+
+def _first_paragraph(text: str | None) -> str:
+    return " ".join((text or "").strip().split("\n\n")[0].split())
+
+
+def _first_sentence(text: str) -> str:
+    return text.split(" Locks:")[0].split(". ")[0].rstrip(".") + "."
+
+
+def _sentence(text: str) -> str:
+    text = text.strip().rstrip(".")
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+# --- pages --------------------------------------------------------------------------------------------
+
+SETTINGS_INTRO = """# Settings
+
+One dict in the project's settings, every key optional:
+
+```python
+PGBUS = {"VISIBILITY_TIMEOUT": 30, "SHUTDOWN_GRACE": 60}
+```
+
+It is read when it is first needed and anew after `override_settings`. An unknown key or a wrong value is the check
+error [pgbus.E001](checks.md#pgbus-e001), with a suggestion."""
+
+SIGNALS_INTRO = """# Signals
+
+{intro}
+
+Import them from `django_pgbus.signals`. The log lines go to the logger `django_pgbus`; arguments of tasks never appear
+in them. Django's own `task_enqueued`, `task_started` and `task_finished` are sent too: see
+[decision 6](../decisions/0006-task-finished-before-settlement.md) for when.
+
+## Of tasks and workers"""
+
+CHECKS_INTRO = """# System checks
+
+`manage.py check` runs them, and `pgbus_doctor` shows them first. The last two kinds of
+[](#pgbus-e013) and [](#pgbus-w010) need a connection: `manage.py check --database default`. Where a value is put into
+a message it reads “…” here. Silence one with `SILENCED_SYSTEM_CHECKS`."""
+
+TABLES_INTRO = """# Tables
+
+All stand on one alias, `PGBUS["DATABASE"]`. They may be read; write to them through tasks, the admin and
+`django_pgbus.tasks.lifecycle` only: what the columns mean together (a lease and its delivery number, a place in the
+line) is kept by those statements. Ids come from the sequence `pgbus_task_id`, places in the line from
+`pgbus_position`."""
+
+COMMANDS_INTRO = """# Commands
+
+Options of every Django command (`--settings`, `--verbosity`, ...) are left out. With `--verbosity 2` workers log
+every sweep and wake-up too, where the project has not configured the logger `django_pgbus` itself."""
+
+
+def _signals_page() -> str:
+    intro = _docstring(PACKAGE / "signals.py").strip().split("\n\n", 1)[1]
+    return f"{SIGNALS_INTRO.format(intro=intro)}\n\n{signals()}"
+
+
+PAGES: dict[str, tuple[str, Callable[[], str]]] = {
+    "reference/settings.md": ("django_pgbus/conf.py", lambda: f"{SETTINGS_INTRO}\n\n{settings()}"),
+    "reference/signals.md": ("django_pgbus/signals.py and log.py", _signals_page),
+    "reference/commands.md": ("django_pgbus/management/commands", lambda: f"{COMMANDS_INTRO}\n\n{commands()}"),
+    "reference/checks.md": ("django_pgbus/checks.py", lambda: f"{CHECKS_INTRO}\n\n{checks()}"),
+    "reference/tables.md": ("the models", lambda: f"{TABLES_INTRO}\n\n{tables()}"),
+    "architecture/_lock_order.md": ("django_pgbus/postgres/locks.py", lock_order),
+    "architecture/_layers.md": ("pyproject.toml", layers),
+    "architecture/_transitions.md": ("django_pgbus/tasks/lifecycle.py", transitions),
+}
+
+
+def page(name: str) -> str:
+    """Return a page as it should be."""
+    source, make = PAGES[name]
+    return f"<!-- Written by docs/generate.py from {source}; change it there. -->\n\n{make().strip()}\n"
+
+
+def _set_up() -> None:
+    """Set up Django with nothing but our app; no database is asked."""
+    import django
+    from django.conf import settings
+
+    settings.configure(
+        INSTALLED_APPS=["django_pgbus"],
+        DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", "NAME": "none"}},
+        TASKS={"default": {"BACKEND": "django_pgbus.PgbusBackend"}},
+    )
+    django.setup()
+
+
+def main(arguments: list[str]) -> int:
+    """Write or check all pages; return the exit code."""
+    stale = []
+    for name in PAGES:
+        wanted, file = page(name), DOCS / name
+        if not file.exists() or file.read_text(encoding="utf-8") != wanted:
+            stale.append(name)
+            if "--check" not in arguments:
+                file.write_text(wanted, encoding="utf-8")
+    for name in stale:
+        print(f"{'stale' if '--check' in arguments else 'written'}: docs/{name}")
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    _set_up()
+    sys.exit(main(sys.argv[1:]))

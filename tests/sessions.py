@@ -1,0 +1,84 @@
+"""More than one session at the database, in an order that the test decides."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from django.db import connection, connections, transaction
+
+T = TypeVar("T")
+PATIENCE = 20.0  # seconds until a test that hangs fails; never a proof
+
+
+class Session:
+    """A thread with a connection of its own that does what it is told, one thing after the other."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1)
+        self._atomic: Any = None
+        self.pid = self.do(_backend_pid)
+
+    def do(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Return what the call returns, over there."""
+        return self.begin(call, *args, **kwargs).result(PATIENCE)
+
+    def begin(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> Future[T]:
+        """Start a call that may have to wait for somebody."""
+        return self._thread.submit(call, *args, **kwargs)
+
+    def sql(self, text: str, *params: Any) -> list[Any]:
+        """Run a statement over there and return its rows."""
+        return self.do(_execute, text, params)
+
+    def open(self) -> None:
+        """Begin a transaction."""
+        self._atomic = transaction.atomic()
+        self.do(self._atomic.__enter__)
+
+    def commit(self) -> None:
+        """End the transaction."""
+        self.do(self._atomic.__exit__, None, None, None)
+
+    def roll_back(self) -> None:
+        """End the transaction as if it had never been."""
+        self.do(transaction.set_rollback, True)
+        self.commit()
+
+    def wait_until_blocked(self) -> None:
+        """Return once its statement waits for a lock of somebody else."""
+        deadline = time.monotonic() + PATIENCE
+        while not _execute("SELECT cardinality(pg_blocking_pids(%s))", [self.pid])[0][0]:
+            assert time.monotonic() < deadline, "nobody waits"
+
+    def close(self) -> None:
+        """Leave."""
+        self.do(connections.close_all)
+        self._thread.shutdown()
+
+
+@contextmanager
+def sessions(number: int = 1) -> Iterator[Any]:
+    """Yield one session, or a tuple of them."""
+    them = [Session() for _ in range(number)]
+    try:
+        yield them[0] if number == 1 else tuple(them)
+    finally:
+        for one in them:
+            one.close()
+
+
+def _backend_pid() -> int:
+    return int(_execute("SELECT pg_backend_pid()")[0][0])
+
+
+def _execute(text: str, params: Any = ()) -> list[Any]:
+    with connection.cursor() as cursor:
+        cursor.execute(text, params)
+        return cursor.fetchall() if cursor.description else []
+
+
+execute = _execute

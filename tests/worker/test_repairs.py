@@ -1,0 +1,118 @@
+"""What a process held when it ended is set right in the database, by a thread with a connection of its own."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from django_pgbus.queues.models import Delayed, Message
+from django_pgbus.worker.endings import Ending
+from django_pgbus.worker.ledger import Holding, TimedOut
+from django_pgbus.worker.repairs import DatabaseRepairs, Repair, Repairs
+from tests.jobs import noop
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def repairs():
+    repairs = Repairs(DatabaseRepairs(), lambda: None)
+    repairs.start()
+    yield repairs
+    repairs.finish(10)
+
+
+def make(repairs, ending, held, **given):
+    repairs.submit(repair := Repair(ending=ending, worker=uuid.uuid4(), held=held, **given))
+    deadline = time.monotonic() + 20
+    while not repairs.idle:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return repair
+
+
+def leased(**fields):
+    soon = timezone.now() + timedelta(minutes=5)
+    row = {
+        "queue": "q",
+        "task": noop.module_path,
+        "payload": '{"args": [], "kwargs": {}}',
+        "delivery": 1,
+        "attempts": 1,
+    }
+    return Message.objects.create(**{**row, "leased_until": soon, "worker": uuid.uuid4(), **fields})
+
+
+def test_jobs_of_a_dead_process_are_suspects_and_only_the_started_keep_their_attempt(repairs):
+    started, buffered, superseded = leased(), leased(), leased(delivery=9)
+
+    make(
+        repairs,
+        Ending.DIED,
+        [
+            Holding(started.id, 1, True, False),
+            Holding(buffered.id, 1, False, False),
+            Holding(superseded.id, 8, True, False),
+        ],
+    )
+
+    rows = {m.id: (m.suspect, m.attempts, m.leased_until is None, m.delivery) for m in Message.objects.all()}
+    assert rows == {
+        started.id: (True, 1, True, 2),
+        buffered.id: (True, 0, True, 2),
+        superseded.id: (False, 1, False, 9),
+    }
+
+
+def test_jobs_of_a_stopped_process_go_back_without_an_attempt(repairs):
+    job = leased()
+
+    make(repairs, Ending.STOPPED, [Holding(job.id, 1, True, False)])
+
+    job.refresh_from_db()
+    assert (job.suspect, job.attempts, job.leased_until, job.delivery) == (False, 0, None, 2)
+
+
+def test_a_hard_timeout_is_a_failed_attempt_of_its_job_alone(repairs):
+    stuck, other = leased(), leased()
+
+    make(
+        repairs,
+        Ending.TIMED_OUT,
+        [Holding(stuck.id, 1, True, False), Holding(other.id, 1, True, False)],
+        timed_out=TimedOut(stuck.id, 5, 7.0),
+    )
+
+    assert Delayed.objects.get().id == stuck.id
+    assert "TaskTimeout" in str(Delayed.objects.get().errors)
+    other.refresh_from_db()
+    assert (other.attempts, other.leased_until) == (0, None)
+
+
+def test_between_repairs_no_connection_is_held(repairs):
+    make(repairs, Ending.STOPPED, [Holding(leased().id, 1, True, False)])
+    deadline = time.monotonic() + 10
+    while True:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbus supervisor'")
+            if cursor.fetchone() == (0,):
+                break
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_connection_that_was_cut_is_opened_anew(repairs):
+    make(repairs, Ending.STOPPED, [Holding(leased().id, 1, True, False)])
+    job = leased()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'pgbus supervisor'"
+        )
+    make(repairs, Ending.STOPPED, [Holding(job.id, 1, True, False)])
+    job.refresh_from_db()
+    assert job.leased_until is None
