@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
+
+from django.dispatch import Signal
 
 from django_pgbus import signals
 
@@ -133,7 +136,7 @@ def _migrations_awaited(*, missing: Any, database: str, **kwargs: Any) -> None:
     logger.warning("Waiting for migrations of %s: %s.", database, ", ".join(map(str, missing)))
 
 
-LINES = {
+LINES: dict[Signal, Callable[..., None]] = {
     signals.attempt_failed: _attempt_failed,
     signals.task_dead_lettered: _task_dead_lettered,
     signals.task_snoozed: _task_snoozed,

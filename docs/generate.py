@@ -36,21 +36,23 @@ def settings() -> str:
     """Return the table of `PGBUS`, from `conf.Settings`."""
     from django_pgbus.conf import Settings
 
+    code = "".join(file.read_text(encoding="utf-8") for file in PACKAGE.rglob("*.py"))
     rows = []
     for field in fields(Settings):
         kind, low = field.metadata["kind"].rstrip("?"), field.metadata["low"]
         accepts = ACCEPTS[kind] + (f" from {low:g}" if low is not None else "")
         if field.default is None:
             accepts += ", or None"
-        rows.append(
-            (f"`{field.name}`", _value(field.default, field.metadata["unit"]), accepts, field.metadata["text"])
-        )
+        meaning = field.metadata["text"]
+        if not re.search(rf"\.{field.name}\b", code):
+            meaning += " *Without effect in this version.*"
+        rows.append((f"`{field.name}`", _value(field.default, field.metadata["unit"]), accepts, meaning))
     return _table(("Key", "Default", "Accepts", "Meaning"), rows)
 
 
 def _value(value: Any, unit: str) -> str:
     if unit == "s" and value is not None:
-        return f"`{value:g}` ({_span(value)})"
+        return f"`{int(value) if value == int(value) else value}` ({_span(value)})"
     if unit == "bytes":
         return f"`{value}` ({value / (1 << 20):g} MiB)"
     return f"`{value!r}`"
@@ -74,7 +76,7 @@ def signals() -> str:
     rows: list[tuple[str, ...]] = []
     for line in source.splitlines():
         if found := re.match(r"(\w+) = Signal\(\)(?:\s*# (.*))?$", line):
-            arguments, _, remark = (found[2] or "").partition(": ")
+            arguments, remark = [*re.split(r": (?![^(]*\))", found[2] or "", maxsplit=1), ""][:2]
             rows.append((f"`{found[1]}`", arguments, remark, said.get(found[1], "")))
         elif (found := re.match(r"# (.*)", line)) and rows:
             parts += [_signal_table(rows), _sentence(found[1])]
@@ -156,20 +158,25 @@ def checks() -> str:
     for id in sorted(found, key=lambda id: ("EWI".index(id[6]), id)):
         level = found[id][0][0]
         title = titles.get(id.removeprefix("pgbus."), "")
-        parts.append(f"## {id}\n\n*{level}*{f' – {_sentence(title)}' if title else ''}")
+        parts.append(f"## {id}\n\n*{level}*{f': {title}.' if title else ''}")
         parts += [_quoted(message, hint) for _, message, hint in found[id] if message]
     return "\n\n".join(parts)
 
 
 def _check_calls(tree: ast.AST) -> Iterator[tuple[str, str, str, str]]:
+    known = {
+        node.targets[0].id: _text(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and _text(node.value)
+    }
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in LEVELS:
             continue
         given = {keyword.arg: keyword.value for keyword in call.keywords}
         id = given.get("id")
         if isinstance(id, ast.Constant) and str(id.value).startswith("pgbus."):
-            message = _text(call.args[0]) if call.args else ""
-            yield str(id.value), LEVELS[call.func.id], message, _text(given.get("hint"))
+            message = _text(call.args[0], known) if call.args else ""
+            yield str(id.value), LEVELS[call.func.id], message, _text(given.get("hint"), known)
 
 
 def _quoted(message: str, hint: str) -> str:
@@ -177,6 +184,38 @@ def _quoted(message: str, hint: str) -> str:
 
 
 # --- tables -------------------------------------------------------------------------------------------
+
+
+# What a name alone does not tell; a test finds those that no table has.
+MEANINGS = {
+    "id": "The task's id: the same wherever it goes, and that of its `TaskResult`.",
+    "priority": "-100 to 100, higher first.",
+    "task": "Import path of the task.",
+    "backend": "Alias in `TASKS`.",
+    "payload": '`{"args": [...], "kwargs": {...}}`.',
+    "delivery": "How often it was claimed or taken away from a worker; only ever rises. Fences superseded runs.",
+    "attempts": "Runs that count. The claim counts one provisionally; handing back and snoozing take it back.",
+    "errors": "The last ten failed attempts.",
+    "position": "Place in the line; a fresh one each time the task enters it.",
+    "suspect": "Its last run or wait ended with its process: claimed one at a time.",
+    "started": "Whether the run of this delivery has begun, as far as the last beat knows.",
+    "discard_requested": "A person discarded it while it ran.",
+    "leased_until": "End of the lease; empty: free to be claimed.",
+    "ready_at": "Since when it stands in the line.",
+    "claimed_at": "When this delivery was claimed.",
+    "due_at": "When it may enter the line.",
+    "result": "What the task returned.",
+    "note": "What a person should know of its end.",
+    "until": "End of the term; the beat of the one elected extends it.",
+    "office": "`dispatcher` is the only one.",
+    "seen_at": "When it was last announced.",
+    "supervisor": "The `runworker` it belongs to.",
+    "capacity": "Threads.",
+    "superseded": "Runs that lost their lease since the process began.",
+    "listening": "Whether notifications arrive; empty: not known.",
+    "pgbus_workers.id": "One per process that was started; never used again.",
+    "lease": "VISIBILITY_TIMEOUT of this process: silent for longer, it is taken for dead.",
+}
 
 
 def tables() -> str:
@@ -221,7 +260,10 @@ def _column_default(field: Any) -> str:
 
 
 def _column_notes(field: Any) -> str:
-    notes = _sentence(str(field.verbose_name)) if field.primary_key is False else "Primary key."
+    place = f"{field.model._meta.db_table}.{field.column}"
+    notes = MEANINGS.get(place) or MEANINGS.get(field.column) or _sentence(str(field.verbose_name))
+    if field.primary_key:
+        notes += " Primary key."
     if field.choices:
         notes += " One of " + ", ".join(f"`{value}` ({label})" for value, label in field.choices) + "."
     return notes
@@ -235,7 +277,7 @@ def lock_order() -> str:
     from django_pgbus.postgres import LOCK_ORDER
 
     rows = [(str(n), f"`{table}`", reason) for n, (table, reason) in enumerate(LOCK_ORDER.items(), 1)]
-    return _table(("", "Table", "Why here"), rows)
+    return _table(("#", "Table", "Why here"), rows)
 
 
 def layers() -> str:
@@ -265,20 +307,28 @@ def transitions() -> str:
     return _table(("Function", "What it does", "Locks"), rows)
 
 
+REFERENCE = re.compile(r" \(semantics [\d., ]+\)")  # of comments, to the design of the product
+
+
 # --- words --------------------------------------------------------------------------------------------
 
 
-def _text(node: ast.expr | None) -> str:
-    """Return a text of the code, with an ellipsis where a value is put in."""
+def _text(node: ast.expr | None, known: dict[str, str] | None = None) -> str:
+    """Return a text of the code, with an ellipsis where a value is put in that is not among the `known`."""
     match node:
         case ast.Constant(value=str(text)):
             return " ".join(text.split())
         case ast.JoinedStr(values=parts):
-            joined = "".join(part.value if isinstance(part, ast.Constant) else "…" for part in parts)
-            return " ".join(joined.split())
+            return " ".join("".join(_part(part, known) for part in parts).split())
+        case ast.FormattedValue(value=ast.Name(id=name)) | ast.Name(id=name):
+            return (known or {}).get(name, "")
         case ast.IfExp(body=body):
-            return _text(body)
+            return _text(body, known)
     return ""
+
+
+def _part(part: ast.expr, known: dict[str, str] | None) -> str:
+    return str(part.value) if isinstance(part, ast.Constant) else _text(part, known) or "…"
 
 
 def _is_name(node: ast.expr, name: str) -> bool:
@@ -290,11 +340,11 @@ def _docstring(file: Path) -> str:
 
 
 def _first_paragraph(text: str | None) -> str:
-    return " ".join((text or "").strip().split("\n\n")[0].split())
+    return REFERENCE.sub("", " ".join((text or "").strip().split("\n\n")[0].split()))
 
 
 def _first_sentence(text: str) -> str:
-    return text.split(" Locks:")[0].split(". ")[0].rstrip(".") + "."
+    return REFERENCE.sub("", text).split(" Locks:")[0].split(". ")[0].rstrip(".") + "."
 
 
 def _sentence(text: str) -> str:
@@ -332,9 +382,9 @@ in them. Django's own `task_enqueued`, `task_started` and `task_finished` are se
 
 CHECKS_INTRO = """# System checks
 
-`manage.py check` runs them, and `pgbus_doctor` shows them first. The last two kinds of
-[](#pgbus-e013) and [](#pgbus-w010) need a connection: `manage.py check --database default`. Where a value is put into
-a message it reads “…” here. Silence one with `SILENCED_SYSTEM_CHECKS`."""
+`manage.py check` runs them, and `pgbus_doctor` shows them first. `pgbus.E013` and `pgbus.W010` ask the database and so
+need `manage.py check --database default`. Where a value is put into a message it reads “…” here. Silence one with
+Django's `SILENCED_SYSTEM_CHECKS`."""
 
 TABLES_INTRO = """# Tables
 
@@ -345,8 +395,9 @@ line) is kept by those statements. Ids come from the sequence `pgbus_task_id`, p
 
 COMMANDS_INTRO = """# Commands
 
-Options of every Django command (`--settings`, `--verbosity`, ...) are left out. With `--verbosity 2` workers log
-every sweep and wake-up too, where the project has not configured the logger `django_pgbus` itself."""
+The options that every Django command has are left out. `--verbosity` sets the level of the worker's log lines on the
+terminal: 0 warnings, 1 what happens to tasks and processes, 2 sweeps that found nothing too. A project that configures
+the logger `django_pgbus` keeps its own handlers and level."""
 
 
 def _signals_page() -> str:

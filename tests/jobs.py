@@ -85,6 +85,13 @@ async def sleeps_for_ever() -> None:
 
 
 @task
+def chain(links: int) -> None:
+    """Enqueue the next one, as a job may."""
+    if links:
+        chain.enqueue(links - 1)
+
+
+@task
 def dies() -> None:
     os._exit(9)
 

@@ -60,6 +60,14 @@ class Session:
         self._thread.shutdown()
 
 
+def until(true: Callable[[], Any]) -> None:
+    """Return once it is true; a test that fails fails here after a while."""
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.005)
+
+
 @contextmanager
 def sessions(number: int = 1) -> Iterator[Any]:
     """Yield one session, or a tuple of them."""

@@ -16,7 +16,7 @@ from django_pgbus.conf import database
 
 @cache
 def _row_type(columns: tuple[str, ...]) -> Any:
-    return namedtuple("Row", columns)  # type: ignore[misc]
+    return namedtuple("Row", columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

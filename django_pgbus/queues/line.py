@@ -65,6 +65,7 @@ class Polled:
     """What a poll found."""
 
     levels: dict[Level, bool]  # paused?
+    paused: set[str]  # queues, also those in whose levels nothing ever stood
     due_in: dict[str, float]  # seconds until the next delayed message, per queue
     lapsed: list[int]
     free: set[Level]  # where something stands that can be claimed
@@ -162,7 +163,7 @@ class Line:
         self._next_look = 0.0
 
     def _read(self, rows: list[Any], looked: list[Level], reached: dict[Level, int], mark: bool) -> Polled:  # noqa: FBT001
-        polled = Polled({}, {}, [], set())
+        polled = Polled({}, set(), {}, [], set())
         below: dict[Level, list[tuple[int, int, int]]] = {level: [] for level in looked}
         still_held: dict[int, Level] = {}
         xmin, xid, last_position = 0, None, self._last_position
@@ -172,6 +173,8 @@ class Line:
                     xmin, xid, last_position = id, position, int(number)
                 case "level":
                     polled.levels[Level(queue, priority, suspect)] = bool(number)
+                case "paused":
+                    polled.paused.add(queue)
                 case "due":
                     polled.due_in[queue] = number
                 case "below":

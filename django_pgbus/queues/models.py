@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 
-class JsonDocument(models.TextField):
+class JsonDocument(models.TextField[Any, Any] if TYPE_CHECKING else models.TextField):  # type: ignore[misc]
     """
     A JSON document kept as it was written.
 

@@ -158,6 +158,15 @@ POLL = Statement(
     ) AS level
     LEFT JOIN pgbus_queue_states AS state ON state.queue = level.queue
     UNION ALL
+    SELECT 'paused', stopped.queue, NULL, NULL, NULL, NULL, NULL
+    FROM (
+        SELECT queue
+        FROM pgbus_queue_states
+        WHERE paused_at IS NOT NULL
+        ORDER BY queue
+        LIMIT 10000
+    ) AS stopped
+    UNION ALL
     SELECT 'due', mine.queue, NULL, NULL, NULL, NULL,
            extract(epoch FROM soonest.due_at - statement_timestamp())::float8
     FROM unnest(%(queues)s::text[]) AS mine (queue)

@@ -112,7 +112,7 @@ def _hook_of(connection: Any) -> _Hook:
     if hook is None or not hook.savepoints <= savepoints or all(e[1] is not hook for e in connection.run_on_commit):
         hook = connection._pgbus_hook = _Hook(savepoints)
         transaction.on_commit(hook, using=connection.alias, robust=True)
-    return hook  # type: ignore[no-any-return]
+    return hook
 
 
 def announce(levels: Iterable[Level]) -> None:

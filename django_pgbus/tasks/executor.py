@@ -17,10 +17,12 @@ import traceback
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from asgiref.sync import sync_to_async
 from django.core.signals import setting_changed
 from django.db import OperationalError, transaction
+from django.dispatch import Signal
 from django.utils import timezone
 
 from django_pgbus import signals
@@ -169,7 +171,7 @@ class Executor:
 
     async def arun(self, run: Run) -> Outcome:
         """Await an async task and return what it came to."""
-        await task_started.asend_robust(run.backend, task_result=run.result)
+        await _asend(task_started, run)
         run.began = time.monotonic()
         timeout = run.runnable.timeout
         try:
@@ -187,8 +189,11 @@ class Executor:
                     return Superseded(delivery=run.delivery, ran_for=time.monotonic() - run.began)
                 if run.delivery.hand_back:
                     return HandBack(delivery=run.delivery, ran_for=time.monotonic() - run.began)
-            return await asyncio.to_thread(self._after, run, error)
-        return await asyncio.to_thread(self._succeeded, run, value, encoded)
+            return await sync_to_async(self._after)(run, error)
+        ended = time.monotonic()
+        _mark(run, TaskResultStatus.SUCCESSFUL, value)
+        await _asend(task_finished, run)
+        return Success(delivery=run.delivery, result=encoded, ran_for=ended - run.began, ended=ended)
 
     # --- calling --------------------------------------------------------------------------------------
 
@@ -310,13 +315,9 @@ class Executor:
         )
 
     def _finish(self, run: Run, status: Any, value: Any = None) -> None:
-        if run.result is None:
-            return
-        if status == TaskResultStatus.SUCCESSFUL:
-            object.__setattr__(run.result, "_return_value", value)
-        object.__setattr__(run.result, "status", status)
-        object.__setattr__(run.result, "finished_at", timezone.now())
-        task_finished.send_robust(run.backend, task_result=run.result)
+        if run.result is not None:
+            _mark(run, status, value)
+            task_finished.send_robust(run.backend, task_result=run.result)
 
     # --- what is said of a run ------------------------------------------------------------------------
 
@@ -378,12 +379,36 @@ class Run:
     def positional(self) -> tuple[Any, ...]:
         """Return the positional arguments, with the context if the task takes one."""
         if self.runnable.task.takes_context:
-            return (TaskContext(task_result=self.result), *self.args)
+            return (TaskContext(task_result=cast(AnyTaskResult, self.result)), *self.args)
         return tuple(self.args)
 
     def sync(self) -> Outcome:
         """Run it in this thread, with nothing left over from another run in its context."""
-        return Context().run(self.executor.run, self)
+        try:
+            return Context().run(self.executor.run, self)
+        except (
+            BaseException
+        ) as error:  # A receiver that exits, an interrupt at the last moment: never the thread's end.
+            return self.executor._after(self, error)
+
+
+def _mark(run: Run, status: Any, value: Any) -> None:
+    if status == TaskResultStatus.SUCCESSFUL:
+        object.__setattr__(run.result, "_return_value", value)
+    object.__setattr__(run.result, "status", status)
+    object.__setattr__(run.result, "finished_at", timezone.now())
+
+
+async def _asend(signal: Signal, run: Run) -> None:
+    """Send from the event loop; receivers that may use the database get a thread, Django's log line needs none."""
+    receivers = signal._live_receivers(run.backend)
+    if (
+        all(receiver.__module__.partition(".")[0] in {"django", "django_tasks"} for receiver in receivers[0])
+        and not (receivers[1])
+    ):
+        signal.send_robust(run.backend, task_result=run.result)
+    else:
+        await signal.asend_robust(run.backend, task_result=run.result)
 
 
 def _timed_out(timeout: float | None) -> TaskTimeout:

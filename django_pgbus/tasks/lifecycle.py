@@ -281,7 +281,7 @@ def put_off(puts: Sequence[PutOff], now: float) -> dict[int, bool]:
             ended_ago=[max(0.0, now - p.ended) for p in ordered],
         )
     )
-    return dict(rows)  # type: ignore[arg-type]
+    return dict(rows)
 
 
 def give_up(gave_up: Sequence[GaveUp], now: float) -> dict[int, bool]:
@@ -302,7 +302,7 @@ def give_up(gave_up: Sequence[GaveUp], now: float) -> dict[int, bool]:
             ended_ago=[max(0.0, now - g.ended) for g in ordered],
         )
     )
-    return dict(rows)  # type: ignore[arg-type]
+    return dict(rows)
 
 
 def settled_before(deliveries: Sequence[Delivery]) -> set[int]:

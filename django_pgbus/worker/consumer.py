@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 from uuid import UUID
 
@@ -39,7 +39,14 @@ class Consumer(ConnectedLoop):
     part = "consumer"
 
     def __init__(
-        self, *, plan: ProcessPlan, worker: UUID, held: Held, capsules: Sequence[Capsule], reporter: Reporter
+        self,
+        *,
+        plan: ProcessPlan,
+        worker: UUID,
+        held: Held,
+        capsules: Sequence[Capsule],
+        reporter: Reporter,
+        to_be_stopped: Callable[[Delivery], None],
     ) -> None:
         super().__init__()
         self._plan = plan
@@ -47,19 +54,22 @@ class Consumer(ConnectedLoop):
         self._held = held
         self._capsules = capsules
         self._reporter = reporter
+        self._to_be_stopped = to_be_stopped
         self._line = Line()
         self._levels: dict[Level, bool] = {}
+        self._paused: set[str] = set()  # queues, as of the last poll
         self._heard: dict[Level, float] = {}  # levels that a note named, until their row is there for all
         self._notes: deque[Any] = deque()
         self._next_poll = 0.0
         self._next_due = float("inf")
         self._hunt_until = 0.0
         self._draining = False
+        self._returning: list[Delivery] = []  # out of the buffers, not yet back in the line
         self._suspects_wait = False
         self._suspect: Delivery | None = None
         self.may_claim = True  # the heart is confirmed
         self.drained = False
-        self.idle = False  # the last poll found nothing to claim and nothing due
+        self.idle = False  # the last poll began with nothing held and found nothing to claim and nothing due
 
     # --- from other threads ---------------------------------------------------------------------------
 
@@ -80,6 +90,7 @@ class Consumer(ConnectedLoop):
 
     def due_in(self, seconds: float) -> None:
         """Take note that a message of ours will be due."""
+        self.idle = False
         self._notes.append(["due", None, seconds])
         if seconds < self._plan.poll * 2:
             self.wake()
@@ -89,7 +100,9 @@ class Consumer(ConnectedLoop):
     def connected(self) -> None:
         """Pin the plans, beat before claiming, find all levels, and conclude nothing from before."""
         PIN_PLANS.tuples()
-        heartbeat.renew(self._held, self._plan.lease)
+        beat = heartbeat.renew(self._held, self._plan.lease)
+        for delivery in (*beat.superseded, *beat.discarded):
+            self._to_be_stopped(delivery)
         sweeps.find_levels()
         self._line.forget()
         self._next_poll = 0.0
@@ -98,22 +111,19 @@ class Consumer(ConnectedLoop):
         """Do one round."""
         if self._draining:
             if not self.drained:
-                for capsule in self._capsules:
-                    self._hand_back(capsule.threads.take_back())
+                self._hand_back([delivery for capsule in self._capsules for delivery in capsule.threads.take_back()])
                 self.drained = True
             return 3600.0
+        self._hand_back(())  # What a lost connection left in our hands.
         self._read_notes()
         if time.monotonic() >= self._next_due:
             self._move_due()
-        claimed, full = self._claim() if self.may_claim else (0, False)
-        if full:
+        if self.may_claim and self._claim():
             return 0.0
         now = time.monotonic()
-        if now >= self._next_poll:
-            self._poll()
-            if not self.idle and self._has_room():
-                return 0.0
-        if not claimed and now < self._hunt_until:
+        if now >= self._next_poll and self._poll() and self._has_room():
+            return 0.0
+        if now < self._hunt_until:
             return HUNT_PAUSE
         wait = max(0.0, min(self._next_poll, self._next_due) - now)
         moving = [capsule.nudge() for capsule in self._capsules]
@@ -129,8 +139,7 @@ class Consumer(ConnectedLoop):
                     level = Level(queue, priority, suspect)
                     self._heard[level] = time.monotonic() + HEARD
                     if level not in self._levels and any(c.declared.serves(queue) for c in self._capsules):
-                        paused = any(p for known, p in self._levels.items() if known.queue == queue)
-                        self._learn({**self._levels, level: paused})
+                        self._learn({**self._levels, level: queue in self._paused})
                     if level in self._levels:
                         self._line.lower(level, position)
                         self._suspects_wait |= suspect
@@ -142,32 +151,30 @@ class Consumer(ConnectedLoop):
                     self._line.look_soon()
                     self._next_poll = 0.0
 
-    def _claim(self) -> tuple[int, bool]:
-        """Claim for each capsule; return how many came, and whether somebody should ask again at once."""
-        claimed, full = 0, False
+    def _claim(self) -> bool:
+        """Claim for each capsule; return whether somebody should ask again at once."""
+        full = suspects_wait = False
         for capsule in self._capsules:
             self._hand_back(capsule.stale())
             room = capsule.room()
-            if not room or not (capsule.levels or capsule.suspects):
-                continue
-            if self._suspects_wait and capsule.suspects and not self._suspect_runs():
+            if room and self._suspects_wait and capsule.suspects and not self._suspect_runs():
                 if capsule.threads.buffered:
+                    suspects_wait = True
                     continue  # Not refilled until the buffer is empty: nobody starts beside a suspect unseen.
-                deliveries = self._take(capsule, capsule.suspects, 1)
-                if deliveries:
+                if deliveries := self._take(capsule, capsule.suspects, 1):
                     self._suspect = deliveries[0]
-                    claimed += 1
+                    suspects_wait = True  # There may be more.
                     room -= 1
-                else:
-                    self._suspects_wait = False
+            else:
+                suspects_wait |= bool(capsule.suspects)
             if room > 0 and capsule.levels:
                 limit = min(room, CLAIM_LIMIT)
-                deliveries = self._take(capsule, capsule.levels, limit)
-                claimed += len(deliveries)
-                full |= len(deliveries) == limit and capsule.room() > 0
-        return claimed, full
+                full |= len(self._take(capsule, capsule.levels, limit)) == limit and capsule.room() > 0
+        self._suspects_wait &= suspects_wait
+        return full
 
     def _take(self, capsule: Capsule, levels: list[Level], limit: int) -> list[Delivery]:
+        self.idle = False
         deliveries = lifecycle.claim(self._line, levels, limit, self._worker, self._plan.lease)
         if deliveries:
             self._held.add(deliveries)
@@ -193,17 +200,19 @@ class Consumer(ConnectedLoop):
         wake.announce({Level(queue, priority, suspect) for queue, priority, suspect, _ in moved})
         new = {Level(q, p, s) for q, p, s, _ in moved} - self._levels.keys()
         if new:
-            paused = {level.queue for level, stopped in self._levels.items() if stopped}
-            self._learn({**self._levels, **{level: level.queue in paused for level in new}})
+            self._learn({**self._levels, **{level: level.queue in self._paused for level in new}})
         if len(moved) > sum(capsule.room() for capsule in self._capsules):
             wake.wake_for(moved)  # More than there is room for here: others may help.
         self._next_poll = min(self._next_poll, time.monotonic() + HUNT)  # Tells when the next one is due.
 
-    def _poll(self) -> None:
+    def _poll(self) -> bool:
+        """Look around and return whether there may be something to claim."""
+        nothing_held = not self._held  # Else a job that runs now may still enqueue another.
         levels = [level for level in self._levels if any(c.declared.serves(level.queue) for c in self._capsules)]
         polled = self._line.poll(levels, self._queues(), self._plan.lease)
         now = time.monotonic()
         self._next_poll = now + self._plan.poll
+        self._paused = polled.paused
         levels_now = {**self._still_heard(polled, now), **polled.levels}
         if news := levels_now != self._levels:
             self._learn(levels_now)
@@ -214,13 +223,14 @@ class Consumer(ConnectedLoop):
             signals.leases_released.send_robust(sender=type(self), count=len(released))
             self._suspects_wait = True
         self._suspects_wait |= any(level.suspect for level in polled.free)
-        self.idle = not news and self._nothing_in(polled) and self._next_due > now
+        nothing = not news and self._nothing_in(polled) and self._next_due > now
+        self.idle = nothing_held and nothing
+        return not nothing
 
     def _still_heard(self, polled: Polled, now: float) -> dict[Level, bool]:
         """Return levels that a note named lately and whose row may have been deleted or is not written yet."""
         self._heard = {level: until for level, until in self._heard.items() if until > now}
-        paused = {level.queue for level, stopped in polled.levels.items() if stopped}
-        return {level: level.queue in paused for level in self._heard if level in self._levels}
+        return {level: level.queue in polled.paused for level in self._heard if level in self._levels}
 
     def _nothing_in(self, polled: Polled) -> bool:
         return not any(not self._levels.get(level, True) for level in polled.free) and not polled.lapsed
@@ -236,10 +246,13 @@ class Consumer(ConnectedLoop):
                 self._hand_back([d for d in back if d.queue in paused])
                 capsule.threads.put(d for d in back if d.queue not in paused)
 
-    def _hand_back(self, deliveries: Sequence[Delivery]) -> None:
-        if not deliveries:
+    def _hand_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Put back into the line what came out of a buffer; what fails is tried again by the next round."""
+        self._returning.extend(deliveries)
+        if not self._returning:
             return
-        returned = lifecycle.hand_back([(d.id, d.delivery) for d in deliveries])
-        self._held.drop(deliveries)
-        self._reporter.ended(deliveries)
+        returned = lifecycle.hand_back([(d.id, d.delivery) for d in self._returning])
+        back, self._returning = self._returning, []
+        self._held.drop(back)
+        self._reporter.ended(back)
         signals.jobs_handed_back.send_robust(sender=type(self), count=len(returned))

@@ -18,7 +18,8 @@ from typing import Any, Final
 from django_pgbus import signals
 from django_pgbus.queues.heartbeat import Held
 from django_pgbus.queues.message import Delivery
-from django_pgbus.tasks.executor import Executor, Outcome, PutOff
+from django_pgbus.tasks.executor import Executor, Outcome
+from django_pgbus.tasks.lifecycle import PutOff
 from django_pgbus.tasks.watch import Watch
 from django_pgbus.worker.capsule import Capsule
 from django_pgbus.worker.completer import Completer
@@ -79,7 +80,12 @@ class Process:
             for number, declared in enumerate(plan.capsules)
         ]
         self._consumer = Consumer(
-            plan=plan, worker=worker, held=self._held, capsules=self._capsules, reporter=self._reporter
+            plan=plan,
+            worker=worker,
+            held=self._held,
+            capsules=self._capsules,
+            reporter=self._reporter,
+            to_be_stopped=self._stop_run,
         )
         self._listener = Listener(self._consumer.hear, self._consumer.catch_up)
         self._deadlines = Deadlines(self._watch, self._run_is_stuck)
@@ -187,6 +193,8 @@ class Process:
         self._completer.put(outcome)
 
     def _after_settlement(self) -> None:
+        if self._plan.burst and not self._held:
+            self._consumer.catch_up()  # Its next look tells whether that was all.
         if self._plan.burst or self._asked.level > Level.RUN:
             self._asked.poke()
 

@@ -8,7 +8,7 @@ from shop.models import Customer, Order, Payment, Receipt
 
 
 @admin.register(Customer)
-class CustomerAdmin(admin.ModelAdmin[Customer]):
+class CustomerAdmin(admin.ModelAdmin):
     """Customers and their totals."""
 
     list_display = ("customer_id", "email", "orders_placed", "spent")
@@ -16,7 +16,7 @@ class CustomerAdmin(admin.ModelAdmin[Customer]):
 
 
 @admin.register(Order)
-class OrderAdmin(admin.ModelAdmin[Order]):
+class OrderAdmin(admin.ModelAdmin):
     """Orders as the file had them."""
 
     list_display = ("order_id", "customer", "placed_on", "quantity", "unit_price", "amount")
@@ -26,7 +26,7 @@ class OrderAdmin(admin.ModelAdmin[Order]):
 
 
 @admin.register(Payment)
-class PaymentAdmin(admin.ModelAdmin[Payment]):
+class PaymentAdmin(admin.ModelAdmin):
     """What the gateway confirmed."""
 
     list_display = ("reference", "order", "amount", "paid_at")
@@ -36,7 +36,7 @@ class PaymentAdmin(admin.ModelAdmin[Payment]):
 
 
 @admin.register(Receipt)
-class ReceiptAdmin(admin.ModelAdmin[Receipt]):
+class ReceiptAdmin(admin.ModelAdmin):
     """What was mailed."""
 
     list_display = ("order", "sent_to", "sent_at")

@@ -16,6 +16,7 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.core import mail
 from django.core.management import CommandError, call_command
+from django.core.management.base import OutputWrapper
 from django.db import connections
 from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
 from django.urls import reverse
@@ -385,7 +386,7 @@ class Files(SimpleTestCase):
 class ProgressBar(SimpleTestCase):
     def test_without_a_terminal_a_line_every_ten_percent(self) -> None:
         out = StringIO()
-        progress = Progress(out)
+        progress = Progress(OutputWrapper(out))
         for percent in range(101):
             progress.show(percent / 100)
         progress.end()
@@ -394,7 +395,7 @@ class ProgressBar(SimpleTestCase):
 
     def test_on_a_terminal_one_line_that_is_drawn_over(self) -> None:
         out = StringIO()
-        progress = Progress(out)
+        progress = Progress(OutputWrapper(out))
         progress.is_terminal = True
         progress.show(0.5)
         progress.say("killed")

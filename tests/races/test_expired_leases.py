@@ -147,15 +147,6 @@ def test_a_lapsed_lease_is_never_renewed():
     assert not beat.superseded, "nobody has taken over yet: its process gives up when its own clock says so"
 
 
-@fails_without("RELEASE_LAPSED", "statement_timestamp() > (statement_timestamp() - interval '1 day')", "true")
-def test_no_lease_lapses_while_the_server_has_just_started(monkeypatch=None):
-    """All workers were cut off at the same time; the living renew first."""
-    put()
-    delivery = claim_one()
-    lapse(delivery.id)
-    assert release(delivery.id) == [delivery.id]
-
-
 @pytest.fixture
 def just_started(monkeypatch):
     monkeypatch.undo()

@@ -84,8 +84,8 @@ def test_a_plan_reads_back_what_it_prints(text):
         ("a, b, a", "'a' stands twice"),
         ("mail, !mail", "leaves out every queue"),
         ("mail_in, mail_*, !mail*", "leaves out every queue"),
-        ("x" * 201, "1 to 200 characters"),
-        ("a\x00b", "control characters"),
+        ("x" * 201, "longer than 200 characters"),
+        ("a\x00b", "control character"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_a_sentence(text, sentence):

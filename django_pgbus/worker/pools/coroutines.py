@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from contextvars import Context
-from typing import Any
+from typing import Any, Final
 
 from asgiref.sync import sync_to_async
 
 from django_pgbus.queues.message import Delivery
 from django_pgbus.worker.hygiene import tidy
+
+TIDY_EVERY: Final = 1.0  # seconds, under a load that never ends
 
 
 class CoroutinePool:
@@ -25,6 +28,7 @@ class CoroutinePool:
         self._lock = threading.Lock()
         self._tasks: dict[Delivery, asyncio.Task[None]] = {}
         self.pending = 0
+        self._tidied = 0.0
 
     def put(self, delivery: Delivery, prepared: Any) -> None:
         """Start one, from any thread."""
@@ -66,7 +70,9 @@ class CoroutinePool:
             self._tasks.pop(delivery, None)
             with self._lock:
                 self.pending -= 1
-            if not self._tasks:
+            now = time.monotonic()
+            if not self._tasks or now - self._tidied > TIDY_EVERY:
+                self._tidied = now
                 # Sync ORM calls of async code run in asgiref's own thread; so must the tidying.
                 with contextlib.suppress(Exception, asyncio.CancelledError):
-                    await sync_to_async(tidy)(idle=True)
+                    await sync_to_async(tidy)(idle=not self._tasks)

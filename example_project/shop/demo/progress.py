@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TextIO
+
+from django.core.management.base import OutputWrapper
 
 WIDTH = 40
 EVERY = 10  # percent between two lines where there is no terminal
@@ -12,7 +13,7 @@ EVERY = 10  # percent between two lines where there is no terminal
 class Progress:
     """Shows a share from 0 to 1; `say` prints a line without spoiling the bar."""
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: OutputWrapper) -> None:
         self.out = out
         self.is_terminal = out.isatty()
         self.began = time.monotonic()
@@ -43,5 +44,5 @@ class Progress:
             self._bar = ""
 
     def _write(self, text: str) -> None:
-        self.out.write(text)
+        self.out.write(text, ending="")
         self.out.flush()

@@ -8,10 +8,10 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 from django.conf import settings
 from django.core.management import call_command
+from django.core.management.base import OutputWrapper
 
 from shop.closing import Closing, close
 from shop.demo import fresh
@@ -42,7 +42,7 @@ class Plan:
     address: str = "127.0.0.1:8000"
 
 
-def run(plan: Plan, out: TextIO) -> bool:
+def run(plan: Plan, out: OutputWrapper) -> bool:
     """Give the demonstration; return whether everything adds up."""
     progress = Progress(out)
     prepare(progress)

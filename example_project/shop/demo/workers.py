@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from django_pgbus.models import Worker
@@ -32,7 +32,6 @@ class Workers:
         self._crashes = 0
         self._asked_for: set[int] = set()
         self._supervisors: dict[int, subprocess.Popen[bytes]] = {}
-        self._dice = random.Random(1997)
 
     def __enter__(self) -> Workers:
         self.logs.mkdir(parents=True, exist_ok=True)
@@ -45,11 +44,10 @@ class Workers:
         self.stop()
 
     def kill_one(self) -> str | None:
-        """Kill -9 one working process, chosen by chance; return what was killed, or None if none works yet."""
-        working = self._working()
-        if not working:
+        """Kill -9 the process that has worked longest; return what was killed, or None if none works yet."""
+        pid = next(self._working(), None)
+        if pid is None:
             return None
-        pid = self._dice.choice(working)
         self._asked_for.add(pid)
         os.kill(pid, KILL)
         self.killed += 1
@@ -95,10 +93,10 @@ class Workers:
             process.kill()
             return process.wait()
 
-    def _working(self) -> list[int]:
+    def _working(self) -> Iterator[int]:
         ours = {process.pid for process in self._supervisors.values()}
-        known = Worker.objects.exclude(pid__in=self._asked_for).values_list("pid", flat=True)
-        return sorted(pid for pid in known if pid in ours or parent_of(pid) in ours)
+        known = Worker.objects.exclude(pid__in=self._asked_for).order_by("started_at").values_list("pid", flat=True)
+        return (pid for pid in known if pid in ours or parent_of(pid) in ours)
 
     def _log(self, number: int) -> Path:
         return self.logs / f"worker-{number}.log"

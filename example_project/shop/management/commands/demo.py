@@ -45,7 +45,7 @@ class Command(BaseCommand):
         signal.signal(signal.SIGTERM, lambda *received: sys.exit(143))  # so that the workers are stopped
         plan = Plan(**{name: options[name] for name in ("file", "workers", "chunk", "kill_every", "serve", "address")})
         try:
-            adds_up = run(plan, self.stdout._out)  # type: ignore[attr-defined]
+            adds_up = run(plan, self.stdout)
         except (OSError, HeaderError, DemoError, WorkersError) as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:

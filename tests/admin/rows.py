@@ -1,0 +1,105 @@
+"""Rows of every table, as the pages find them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django_pgbus.models import Archived, DeadLetter, Delayed, Message, Worker
+
+TASK = "tests.admin.tasks.import_order"
+GONE = "shop.tasks.renamed_last_week"
+MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+TRACEBACK = """Traceback (most recent call last):
+  File "/srv/shop/tasks.py", line 41, in import_order
+    order = validate(row)
+  File "/srv/shop/rows.py", line 77, in validate
+    raise BrokenRow(f"line {line}: placed_on {text!r} is not a date")
+shop.rows.BrokenRow: line 1043: placed_on '1997-02-30' is not a date
+"""
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def payload(*args: Any, **kwargs: Any) -> str:
+    return json.dumps({"args": args, "kwargs": kwargs})
+
+
+def error(**changes: Any) -> dict[str, Any]:
+    entry = {
+        "exception": "shop.rows.BrokenRow",
+        "traceback": TRACEBACK,
+        "worker": str(uuid.uuid4()),
+        "attempt": 1,
+        "started_at": (now() - timedelta(seconds=62)).isoformat(),
+        "failed_at": (now() - timedelta(seconds=60)).isoformat(),
+    }
+    return {**entry, **changes}
+
+
+def a_message(**fields: Any) -> Message:
+    return Message.objects.create(**{"queue": "default", "task": TASK, "payload": payload(17), **fields})
+
+
+def a_running(worker: uuid.UUID | None = None, **fields: Any) -> Message:
+    leased = {
+        "leased_until": now() + timedelta(seconds=30),
+        "claimed_at": now() - timedelta(seconds=4),
+        "started": True,
+        "delivery": 1,
+        "attempts": 1,
+        "worker": worker or uuid.uuid4(),
+    }
+    return a_message(**{**leased, **fields})
+
+
+def a_delayed(**fields: Any) -> Delayed:
+    due = {"due_at": now() + timedelta(hours=2), "reason": "scheduled"}
+    return Delayed.objects.create(**{"queue": "default", "task": TASK, "payload": payload(17), **due, **fields})
+
+
+def an_archived(**fields: Any) -> Archived:
+    done = {
+        "outcome": "succeeded",
+        "result": json.dumps("order 17"),
+        "attempts": 1,
+        "delivery": 1,
+        "worker": uuid.uuid4(),
+        "started_at": now() - timedelta(seconds=2),
+        "finished_at": now() - timedelta(seconds=1),
+    }
+    return Archived.objects.create(**{"queue": "default", "task": TASK, "payload": payload(17), **done, **fields})
+
+
+def a_dead_letter(**fields: Any) -> DeadLetter:
+    died = {
+        "reason": "exhausted",
+        "attempts": 5,
+        "delivery": 5,
+        "errors": [error()],
+        "worker": uuid.uuid4(),
+        "started_at": now() - timedelta(seconds=62),
+        "died_at": now() - timedelta(seconds=60),
+    }
+    return DeadLetter.objects.create(**{"queue": "default", "task": TASK, "payload": payload(17), **died, **fields})
+
+
+def a_worker(**fields: Any) -> Worker:
+    beating = {
+        "id": uuid.uuid4(),
+        "name": "shop-1",
+        "host": "web-1.example",
+        "pid": 4711,
+        "version": "0.1.0",
+        "queues": "*: 10",
+        "capacity": 10,
+        "running": 3,
+        "state": "running",
+        "listening": True,
+        "lease": timedelta(seconds=30),
+    }
+    return Worker.objects.create(**{**beating, **fields})
