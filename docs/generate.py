@@ -29,7 +29,7 @@ PACKAGE = ROOT / "django_pgbus"
 
 # --- settings -----------------------------------------------------------------------------------------
 
-ACCEPTS = {"duration": "seconds or timedelta", "count": "whole number", "share": "number to 1", "text": "text"}
+ACCEPTS = {"duration": "seconds or timedelta", "count": "whole number", "share": "number", "text": "text"}
 
 
 def settings() -> str:
@@ -40,7 +40,7 @@ def settings() -> str:
     rows = []
     for field in fields(Settings):
         kind, low = field.metadata["kind"].rstrip("?"), field.metadata["low"]
-        accepts = ACCEPTS[kind] + (f" from {low:g}" if low is not None else "")
+        accepts = ACCEPTS[kind] + (f" from {low:g}" if low is not None else "") + (" to 1" if kind == "share" else "")
         if field.default is None:
             accepts += ", or None"
         meaning = field.metadata["text"]
@@ -52,7 +52,8 @@ def settings() -> str:
 
 def _value(value: Any, unit: str) -> str:
     if unit == "s" and value is not None:
-        return f"`{int(value) if value == int(value) else value}` ({_span(value)})"
+        number = f"`{int(value) if value == int(value) else value}` s"
+        return number if _span(value) == f"{value:g} s" else f"{number} ({_span(value)})"
     if unit == "bytes":
         return f"`{value}` ({value / (1 << 20):g} MiB)"
     return f"`{value!r}`"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from django.core.paginator import Paginator
 from django.db import OperationalError, transaction
@@ -22,6 +22,11 @@ from django_pgbus.conf import database
 from django_pgbus.postgres import Statement
 from django_pgbus.postgres.retrying import sqlstate
 from django_pgbus.queues.stats import LIMIT
+
+if TYPE_CHECKING:
+    AnyPaginator = Paginator[Any]
+else:
+    AnyPaginator = Paginator
 
 REACH: Final = 100_000
 PATIENCE: Final = 5_000  # milliseconds
@@ -67,7 +72,7 @@ def bounded() -> Iterator[None]:
         raise
 
 
-class BoundedPaginator(Paginator[Any]):
+class BoundedPaginator(AnyPaginator):
     """Counts no further than `LIMIT`, and pages no further either."""
 
     @cached_property

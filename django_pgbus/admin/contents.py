@@ -87,7 +87,8 @@ def last_line(exception: Any, traceback: Any) -> str:
     lines = [line for line in str(traceback or "").splitlines() if line.strip()]
     # A message of several lines does not end in the line that names the exception.
     named = next((line for line in reversed(lines) if name and line.lstrip().split(":")[0].endswith(name)), "")
-    text = named or (f"{name}: {lines[-1].strip()}" if lines and name else name)
+    said = named.lstrip().partition(":")[2].strip() if named else lines[-1].strip() if lines else ""
+    text = f"{name}: {said}" if name and said else name or said
     return showable(text if len(text) <= MOST_LINE else f"{text[:MOST_LINE]}…")
 
 

@@ -99,9 +99,10 @@ class DeadLetterAdmin(WorkAdmin):
     actions = (REDRIVE.as_action(), DISCARD.as_action())
     reach = "died_at"
     seen_by = "died_at"
-    list_display = ("job", "task_path", "queue", "why", "attempts", "died")
+    list_display = ("job", "task_path", "queue", "died", "why")
     list_filter = (field_filter("reason", _("reason")), QueueFilter)
-    ordering = ("-died_at", "-id")
+    ordering = ("-died_at",)
+    sortable_by = ("job", "died")
     fieldsets = (
         (_("Task"), {"fields": ("task_path", "arguments")}),
         (_("End"), {"fields": ("died", "reason_text", "attempts", "delivery")}),
@@ -131,9 +132,7 @@ class DeadLetterAdmin(WorkAdmin):
     def why(self, obj: Any) -> SafeString:
         """Return its last error and the reason it was given up for."""
         return format_html(
-            '<span class="pgbus-error">{}</span><br><span class="pgbus-quiet">{}</span>',
-            obj.last_error,
-            obj.get_reason_display(),
+            '<span class="pgbus-error">{}</span><br><span class="pgbus-quiet">{}</span>', obj.last_error, _end(obj)
         )
 
     @admin.display(description=_("reason"))
@@ -141,7 +140,7 @@ class DeadLetterAdmin(WorkAdmin):
         """Return why it was given up."""
         return str(obj.get_reason_display())
 
-    @admin.display(description=_("died at"))
+    @admin.display(description=_("died at"), ordering="died_at")
     def died(self, obj: Any) -> str:
         """Return when it was given up."""
         return words.moment(obj.died_at)
@@ -150,6 +149,11 @@ class DeadLetterAdmin(WorkAdmin):
     def started(self, obj: Any) -> str:
         """Return when its last run began."""
         return words.moment(obj.started_at) or self.get_empty_value_display()
+
+
+def _end(letter: DeadLetter) -> str:
+    text = ngettext("%(reason)s, after %(number)s attempt", "%(reason)s, after %(number)s attempts", letter.attempts)
+    return text % {"reason": letter.get_reason_display(), "number": words.number(letter.attempts)}
 
 
 def _reason(letter: DeadLetter) -> str:

@@ -189,8 +189,8 @@ class DecidingAdmin(PgbusAdmin):
     ) -> HttpResponse:
         self.furnish(rows)
         context = {
-            "title": decision.label,
-            "question": decision.question(number),
+            "title": decision.question(number),
+            "crumb": decision.label,
             "warning": decision.warning,
             "button": decision.button(number),
             "destroys": decision.destroys,

@@ -78,13 +78,13 @@ class MessageAdmin(WorkAdmin):
 
     decisions = (DISCARD,)
     actions = (DISCARD.as_action(),)
-    list_display = ("job", "task_path", "queue", "state", "priority", "attempts", "enqueued")
+    list_display = ("job", "task_path", "queue", "state", "so_long", "attempts", "priority")
     list_filter = (RunningFilter, QueueFilter)
     ordering = ("-id",)
     fieldsets = (
         WORK,
         (_("In the line"), {"fields": ("queue", "priority", "in_line_since", "place", "enqueued")}),
-        (_("Run"), {"fields": ("attempts", "delivery", "worker_now", "claimed", "lease", "suspect")}),
+        (_("Run"), {"fields": ("attempts", "delivery", "worker_now", "claimed", "lease", "suspicion")}),
     )
 
     def has_discard_permission(self, request: HttpRequest) -> bool:
@@ -102,6 +102,17 @@ class MessageAdmin(WorkAdmin):
             waits = job.leased_until is None
             job.ahead = stats.ahead(job.queue, job.priority, job.suspect, job.position) if waits else None
         return job
+
+    @admin.display(description=_("for"))
+    def so_long(self, obj: Any) -> str:
+        """Return for how long it has stood so: with its worker, or in the line."""
+        since = obj.claimed_at if obj.leased_until and obj.claimed_at else obj.ready_at
+        return words.between(since, obj.situation.pauses.now)
+
+    @admin.display(description=_("suspect"))
+    def suspicion(self, obj: Any) -> str:
+        """Return whether it was there when a process ended."""
+        return gettext("yes: it runs alone, a process that ran it ended") if obj.suspect else gettext("no")
 
     @admin.display(description=_("place"))
     def place(self, obj: Any) -> str:
@@ -141,7 +152,7 @@ class DelayedAdmin(WorkAdmin):
 
     decisions = (DISCARD,)
     actions = (DISCARD.as_action(),)
-    list_display = ("job", "task_path", "queue", "state", "due", "attempts", "enqueued")
+    list_display = ("job", "task_path", "queue", "state", "due", "attempts")
     list_filter = (field_filter("reason", _("reason"), stats.soonest_ids), QueueFilter)
     ordering = ("-id",)
     fieldsets = (
@@ -166,12 +177,6 @@ class DelayedAdmin(WorkAdmin):
         return f"{words.moment(obj.due_at)} ({told % {'age': words.age(abs(left))}})"
 
 
-OUTCOMES: Final = {
-    "succeeded": Standing(kind=Kind.READY, state=_("succeeded"), reason=_("It succeeded.")),
-    "discarded": Standing(kind=Kind.WAITING, state=_("discarded"), reason=_("It was discarded and will not run.")),
-}
-
-
 class ArchivedAdmin(WorkAdmin):
     """What finished."""
 
@@ -179,23 +184,28 @@ class ArchivedAdmin(WorkAdmin):
     reach = "finished_at"
     list_display = ("job", "task_path", "queue", "state", "ran_for", "attempts", "finished")
     list_filter = (field_filter("outcome", _("outcome")), FarQueueFilter)
-    ordering = ("-finished_at", "-id")
+    ordering = ("-finished_at",)
+    sortable_by = ("job", "finished")
     fieldsets = (
         WORK,
         (_("Outcome"), {"fields": ("result_text", "note", "finished", "ran_for")}),
         (_("Run"), {"fields": ("queue", "priority", "attempts", "delivery", "worker_name", "started", "enqueued")}),
     )
 
-    def standing(self, row: Any) -> Standing | None:
+    def standing(self, row: Any) -> Standing:
         """Return how it ended."""
-        return OUTCOMES.get(row.outcome)
+        if row.outcome == Archived.Outcome.DISCARDED:
+            return Standing(kind=Kind.WAITING, state=_("discarded"), reason=_("It was discarded and never runs again."))
+        took = words.between(row.started_at, row.finished_at)
+        reason = gettext("Its last run took %(age)s.") % {"age": took} if took else ""
+        return Standing(kind=Kind.READY, state=row.get_outcome_display(), reason=reason)
 
     @admin.display(description=_("ran for"))
     def ran_for(self, obj: Any) -> str:
         """Return how long its last run took."""
         return words.between(obj.started_at, obj.finished_at) or self.get_empty_value_display()
 
-    @admin.display(description=_("finished at"))
+    @admin.display(description=_("finished at"), ordering="finished_at")
     def finished(self, obj: Any) -> str:
         """Return when it finished."""
         return words.moment(obj.finished_at)

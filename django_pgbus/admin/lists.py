@@ -60,8 +60,10 @@ class BoundedChangeList(ChangeList):
         self.paging_ends = words.number(self.result_count)
         self.new_frame = NEW_FRAME
         self.result_list = list(self.result_list)
-        if paginator.more:
-            self.full_result_count = self.result_count  # or it would be shown as the number found
+        self.show_admin_actions = bool(self.result_list)
+        if paginator.more or not (self.query or self.has_active_filters):
+            # Beside the search field Django shows the number found, which it is not.
+            self.full_result_count = self.result_count
         self.model_admin.furnish(self.result_list)  # type: ignore[attr-defined]
 
 

@@ -168,8 +168,8 @@ class QueueAdmin(PgbusAdmin):
             "delayed": words.count(queue.delayed),
         }
         context = {
-            "title": switch.label,
-            "question": switch.question % name,
+            "title": switch.question % name,
+            "crumb": switch.label,
             "warning": switch.warning,
             "stands": stands,
             "button": switch.button,

@@ -28,12 +28,15 @@ def moment(at: datetime | None) -> str:
     if at is None:
         return ""
     local = localtime(at) if is_aware(at) else at
-    return f"{date_format(local, 'DATE_FORMAT')} {local:%H:%M:%S}"
+    return f"{_unbroken(date_format(local, 'DATE_FORMAT'))} {local:%H:%M:%S}"
 
 
 def age(seconds: float) -> str:
-    """Return a duration in its two largest units."""
-    seconds = max(0.0, seconds)
+    """Return a duration in its two largest units, which stay on one line."""
+    return _unbroken(_age(max(0.0, seconds)))
+
+
+def _age(seconds: float) -> str:
     if seconds < 1:
         return gettext("%(milliseconds)d ms") % {"milliseconds": round(seconds * 1000)}
     if seconds < 10:
@@ -46,6 +49,10 @@ def age(seconds: float) -> str:
     if whole < DAY:
         return gettext("%(hours)d h %(minutes)d min") % {"hours": whole // HOUR, "minutes": whole % HOUR // MINUTE}
     return gettext("%(days)d d %(hours)d h") % {"days": whole // DAY, "hours": whole % DAY // HOUR}
+
+
+def _unbroken(text: str) -> str:
+    return text.replace(" ", "\u00a0")
 
 
 def between(start: datetime | None, end: datetime | None) -> str:

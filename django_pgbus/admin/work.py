@@ -9,8 +9,8 @@ from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.utils.html import format_html
-from django.utils.safestring import SafeString
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -78,11 +78,12 @@ class WorkAdmin(DecidingAdmin):
     @admin.display(description=_("task"))
     def task_path(self, obj: Any) -> SafeString:
         """Return the stored path, marked if nothing can be imported from it here."""
-        module, dot, name = words.showable(obj.task).rpartition(".")
-        path = format_html('<span class="pgbus-module">{}{}<wbr></span>{}', module, dot, name)
+        path = words.showable(obj.task)
+        parts = format_html_join(mark_safe(".<wbr>"), "{}", ((part,) for part in path.split(".")))
+        shown = format_html('<span class="pgbus-path" title="{}">{}</span>', path, parts)
         if obj.found_task is not None:
-            return path
-        return format_html('{} <span class="pgbus-mark">{}</span>', path, _("cannot be imported here"))
+            return shown
+        return format_html('{} <span class="pgbus-mark">{}</span>', shown, _("cannot be imported here"))
 
     @admin.display(description=_("state"))
     def state(self, obj: Any) -> SafeString:

@@ -17,7 +17,7 @@ from django_pgbus.worker.stats import Health, WorkerStats
 from django_pgbus.worker.waiting import Text
 
 WORDS: Final[dict[Health, tuple[str, Text, Text]]] = {
-    Health.BEATING: ("running", _("beating"), ""),
+    Health.BEATING: ("ready", _("beating"), ""),
     Health.DRAINING: ("waiting", _("stopping"), _("finishes what runs and takes nothing new")),
     Health.DEAF: ("waiting", _("deaf"), _("hears no notifications, finds jobs only by polling")),
     Health.SILENT: ("lost", _("silent"), _("since %(time)s; what it held runs again elsewhere")),

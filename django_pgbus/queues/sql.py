@@ -401,7 +401,8 @@ GIVE_UP = Statement(
     locks=("messages",),
 )
 
-# Where a settlement whose reply was lost may already have put the message.
+# Where a settlement whose reply was lost may already have put the message. One that was put off may be in the line
+# again by now, or even with its next delivery: one that was lost or handed back would be a suspect, or a number ahead.
 SETTLED = Statement(
     sql="""
     SELECT id, delivery FROM pgbus_archive WHERE id = ANY (%(ids)s::bigint[])
@@ -409,6 +410,11 @@ SETTLED = Statement(
     SELECT id, delivery FROM pgbus_delayed WHERE id = ANY (%(ids)s::bigint[])
     UNION ALL
     SELECT id, delivery FROM pgbus_dead_letters WHERE id = ANY (%(ids)s::bigint[])
+    UNION ALL
+    SELECT id, delivery - CASE WHEN leased_until IS NULL THEN 0 ELSE 1 END
+    FROM pgbus_messages
+    WHERE id = ANY (%(ids)s::bigint[])
+      AND NOT suspect
     """
 )
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from django.db import connections, transaction
@@ -62,10 +61,11 @@ class _Hook:
     def __init__(self, savepoints: frozenset[str]) -> None:
         self.began = time.monotonic()
         self.levels: dict[Level, int] = {}
-        self.soonest: dict[str, float] = {}
+        self.soonest: dict[str, float] = {}  # by the monotonic clock: the transaction may last
         self.savepoints = savepoints
 
-    def __call__(self) -> None:
+    def speak(self) -> None:
+        """Announce and wake; registered as a bound method, since Django logs a failing hook by its name."""
         now = time.monotonic()
         announce(self.levels)
         short = now - self.began < COALESCE
@@ -74,7 +74,7 @@ class _Hook:
             for level, position in self.levels.items()
             if position and (_sent.should_wake(level[:2], now) or not short)
         ]
-        notes += [["due", queue, seconds] for queue, seconds in self.soonest.items()]
+        notes += [["due", queue, max(0.0, at - now)] for queue, at in self.soonest.items() if wakes_for_delay(at - now)]
         notify(notes)
 
 
@@ -93,9 +93,10 @@ def after_commit(levels: dict[Level, int], due: dict[str, float] | None = None) 
         known = hook.levels.get(level, 0)
         hook.levels[level] = min(position, known) if position and known else position or known
     for queue, seconds in (due or {}).items():
-        hook.soonest[queue] = min(seconds, hook.soonest.get(queue, seconds))
+        at = time.monotonic() + seconds
+        hook.soonest[queue] = min(at, hook.soonest.get(queue, at))
     if not connection.in_atomic_block:
-        transaction.on_commit(hook, using=connection.alias, robust=True)
+        transaction.on_commit(hook.speak, using=connection.alias, robust=True)
 
 
 def _hook_of(connection: Any) -> _Hook:
@@ -109,9 +110,10 @@ def _hook_of(connection: Any) -> _Hook:
     if not connection.in_atomic_block:
         return _Hook(savepoints)
     hook = getattr(connection, "_pgbus_hook", None)
-    if hook is None or not hook.savepoints <= savepoints or all(e[1] is not hook for e in connection.run_on_commit):
+    stands = hook is not None and any(getattr(e[1], "__self__", None) is hook for e in connection.run_on_commit)
+    if hook is None or not stands or not hook.savepoints <= savepoints:
         hook = connection._pgbus_hook = _Hook(savepoints)
-        transaction.on_commit(hook, using=connection.alias, robust=True)
+        transaction.on_commit(hook.speak, using=connection.alias, robust=True)
     return hook
 
 
@@ -154,4 +156,11 @@ def wake_after_commit(rows: Iterable[tuple[str, int, bool, int]]) -> None:
     """Do `wake_for` once the caller's transaction, if there is one, is committed."""
     rows = list(rows)
     if rows:
-        transaction.on_commit(partial(wake_for, rows), using=database(), robust=True)
+        once_committed(lambda: wake_for(rows))
+
+
+def once_committed(call: Callable[[], None]) -> None:
+    """Call once the caller's transaction is committed; never where Django runs no hooks (autocommit is off)."""
+    connection = connections[database()]
+    if connection.in_atomic_block or connection.get_autocommit():
+        transaction.on_commit(call, using=connection.alias, robust=True)

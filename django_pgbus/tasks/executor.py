@@ -160,6 +160,8 @@ class Executor:
         run.began = time.monotonic()
         if run.delivery.superseded:
             return Superseded(delivery=run.delivery, ran_for=0.0)
+        if run.delivery.discard:  # It waited in the buffer when a person decided; given back, it is settled.
+            return HandBack(delivery=run.delivery, ran_for=0.0)
         try:
             if run.runnable.transactional:
                 return self._run_transactional(run)
@@ -187,7 +189,7 @@ class Executor:
             if isinstance(error, asyncio.CancelledError):
                 if run.delivery.superseded:
                     return Superseded(delivery=run.delivery, ran_for=time.monotonic() - run.began)
-                if run.delivery.hand_back:
+                if run.delivery.hand_back or run.delivery.discard:
                     return HandBack(delivery=run.delivery, ran_for=time.monotonic() - run.began)
             return await sync_to_async(self._after)(run, error)
         ended = time.monotonic()
@@ -202,11 +204,15 @@ class Executor:
         if run.runnable.timeout is None:
             return func(*run.positional, **run.kwargs)
         self._watch.arm(run.delivery, run.runnable.timeout)
-        self._armed()
         try:
+            self._armed()
             return func(*run.positional, **run.kwargs)
         finally:
-            self._watch.disarm()
+            try:
+                self._watch.disarm()
+            except (TaskTimeout, TaskSuperseded):  # At the last moment, perhaps before anything was disarmed.
+                self._watch.disarm()  # It is raised once at most.
+                raise
 
     def _run_transactional(self, run: Run) -> Outcome:
         """

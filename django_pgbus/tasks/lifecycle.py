@@ -136,7 +136,7 @@ def _enqueue_later(work: NewWork, payloads: Sequence[str]) -> list[Enqueued]:
     soonest = min(row.due_in for row in rows)
     wake.after_commit(
         {Level(work.queue, work.priority): min(positions, default=0)},
-        {work.queue: soonest} if not positions and wake.wakes_for_delay(soonest) else None,
+        None if positions else {work.queue: soonest},
     )
     return [Enqueued(row.id, row.enqueued_at) for row in rows]
 
@@ -147,7 +147,8 @@ def redrive(ids: Iterable[int]) -> list[int]:
 
     Attempts start again, delivery numbers go on rising, the history stays. Locks: dead_letters.
     """
-    rows = retrying(lambda: sql.REDRIVE.rows(ids=sorted(ids)))
+    wanted = sorted(set(ids))
+    rows = retrying(lambda: sql.REDRIVE.rows(ids=wanted))
     wake.wake_after_commit((row.queue, row.priority, row.suspect, row.position) for row in rows)
     return [row.id for row in rows]
 
@@ -326,8 +327,8 @@ def discard(ids: Iterable[int]) -> Discarded:
             break
         wanted = sorted(missing)
         settled |= {row.id for row in retrying(lambda: sql.DISCARD_READY.rows(ids=wanted))}  # noqa: B023
-        settled |= {row.id for row in retrying(lambda: sql.DISCARD_DELAYED.rows(ids=wanted))}  # noqa: B023
         marked |= {row.id for row in retrying(lambda: sql.MARK_DISCARD.rows(ids=wanted))}  # noqa: B023
+        settled |= {row.id for row in retrying(lambda: sql.DISCARD_DELAYED.rows(ids=wanted))}  # noqa: B023
         missing -= settled | marked
     return Discarded(settled=frozenset(settled), marked=frozenset(marked - settled), gone=frozenset(missing))
 
@@ -343,7 +344,8 @@ class Discarded:
 
 def discard_dead(ids: Iterable[int]) -> list[int]:
     """Settle dead letters as discarded and return those that were there. Locks: dead_letters."""
-    return [row.id for row in retrying(lambda: sql.DISCARD_DEAD.rows(ids=sorted(ids)))]
+    wanted = sorted(set(ids))
+    return [row.id for row in retrying(lambda: sql.DISCARD_DEAD.rows(ids=wanted))]
 
 
 def fail_timed_out(id: int, delivery: int, *, max_attempts: int, ran_for: float, worker: str) -> None:
@@ -408,13 +410,13 @@ def find(id: int) -> Any:
 def pause_queue(name: str, by: str = "") -> None:
     """Stop claims from a queue within a second. Locks: queue_states."""
     queue.pause(name, by)
-    transaction.on_commit(lambda: wake.notify([["queue", name]]), using=database(), robust=True)
+    wake.once_committed(lambda: wake.notify([["queue", name]]))
     signals.queue_paused.send_robust(sender=None, queue=name, by=by)
 
 
 def resume_queue(name: str, by: str = "") -> bool:
     """Let a queue be claimed from again and return whether it was paused. Locks: queue_states."""
     was_paused = queue.resume(name)
-    transaction.on_commit(lambda: wake.notify([["queue", name]]), using=database(), robust=True)
+    wake.once_committed(lambda: wake.notify([["queue", name]]))
     signals.queue_resumed.send_robust(sender=None, queue=name, by=by)
     return was_paused

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any, Final
 
 from django_pgbus.queues.message import Delivery, Level
@@ -33,7 +34,8 @@ class Capsule:
         name: str,
     ) -> None:
         self.declared = declared
-        self.levels: list[Level] = []
+        self._ranks: list[list[Level]] = []
+        self._turn = 0
         self.suspects: list[Level] = []
         self._executor = executor
         self._report = report
@@ -51,19 +53,37 @@ class Capsule:
         places = {q: p for q in {level.queue for level in levels} if (p := self.declared.place(q)) is not None}
         mine = sorted(
             (level for level, paused in levels.items() if not paused and level.queue in places),
-            key=lambda level: (places[level.queue], level.queue, -level.priority),
+            key=lambda level: (places[level.queue], -level.priority, level.queue),
         )
-        self.levels = [level for level in mine if not level.suspect]
         self.suspects = [level for level in mine if level.suspect]
+        self._ranks = [
+            list(equals)
+            for _, equals in groupby(
+                (level for level in mine if not level.suspect), lambda level: (places[level.queue], level.priority)
+            )
+        ]
+
+    def levels(self) -> list[Level]:
+        """Return where to claim, best first; queues of one pattern and one priority take turns at being first."""
+        self._turn += 1
+        return [level for rank in self._ranks for level in _rotated(rank, self._turn)]
 
     def room(self) -> int:
         """Return how many deliveries to claim now."""
-        if self.coroutines.pending >= self.declared.threads * COROUTINES_PER_THREAD:
-            return 0
         free = self.declared.threads - self.threads.busy
         room = free + self._buffer_size() - self.threads.buffered
+        if pending := self.coroutines.pending:
+            room = min(room, self._most_coroutines - pending)
         self._wants_more = room <= 0
         return max(0, room)
+
+    @property
+    def _most_coroutines(self) -> int:
+        return self.declared.threads * COROUTINES_PER_THREAD
+
+    def _is_roomier(self) -> bool:
+        """Return whether so much has been done that a claim is worth its while again."""
+        return self.threads.buffered * 2 <= self._buffer_size() and self.coroutines.pending * 2 <= self._most_coroutines
 
     def _buffer_size(self) -> int:
         if not self._measured:
@@ -140,6 +160,11 @@ class Capsule:
         self._report(outcome)
         if outcome.delivery.level.suspect:
             self._roomier()  # The next suspect may start.
-        if self._wants_more and self.threads.buffered * 2 <= self._buffer_size():
+        if self._wants_more and self._is_roomier():
             self._wants_more = False
             self._roomier()
+
+
+def _rotated(levels: list[Level], turn: int) -> list[Level]:
+    first = turn % len(levels)
+    return levels[first:] + levels[:first] if first else levels

@@ -66,13 +66,18 @@ class Completer(ConnectedLoop):
         collect = self._first + COLLECT - time.monotonic()
         if waiting < FULL and collect > 0 and not self.stopping:
             return collect
+        self._busy = True  # Before the first is taken out: `flush` must not see neither.
         batch = [self._outcomes.popleft() for _ in range(min(waiting, BATCH))]
         try:
             self._settle(batch)
         except Exception as error:
             if is_connection_loss(error):
                 self._outcomes.extendleft(reversed(batch))  # Settling again is harmless: the delivery is named.
+            else:
+                self._held.drop(outcome.delivery for outcome in batch)  # Let their leases lapse.
             raise
+        finally:
+            self._busy = False
         self._first = time.monotonic()
         return 0.0 if self._outcomes else 3600.0
 
@@ -86,23 +91,18 @@ class Completer(ConnectedLoop):
     _busy = False
 
     def _settle(self, batch: Sequence[Outcome]) -> None:
-        self._busy = True
-        try:
-            self._write(Success, batch, lifecycle.succeed)
-            self._write(PutOff, batch, lifecycle.put_off)
-            self._write(GaveUp, batch, lifecycle.give_up)
-            if back := [o.delivery for o in batch if isinstance(o, HandBack)]:
-                lifecycle.hand_back([(delivery.id, delivery.delivery) for delivery in back])
-            for outcome in batch:
-                if isinstance(outcome, Superseded):
-                    self._say_superseded(outcome.delivery)
-            deliveries = [outcome.delivery for outcome in batch]
-            self._held.drop(deliveries)
-            self._reporter.ended(deliveries)
-            self.done += len(batch)
-            self.failed += sum(isinstance(outcome, (PutOff, GaveUp)) for outcome in batch)
-        finally:
-            self._busy = False
+        self._write(Success, batch, lifecycle.succeed)
+        self._write(PutOff, batch, lifecycle.put_off)
+        self._write(GaveUp, batch, lifecycle.give_up)
+        self._hand_back([outcome.delivery for outcome in batch if isinstance(outcome, HandBack)])
+        for outcome in batch:
+            if isinstance(outcome, Superseded):
+                self._say_superseded(outcome.delivery)
+        deliveries = [outcome.delivery for outcome in batch]
+        self._held.drop(deliveries)
+        self._reporter.ended(deliveries)
+        self.done += len(batch)
+        self.failed += sum(isinstance(outcome, (PutOff, GaveUp)) for outcome in batch)
         self._settled()
 
     def _write(self, kind: type[O], batch: Sequence[Outcome], settle: Callable[[Sequence[O], float], Any]) -> None:
@@ -126,6 +126,14 @@ class Completer(ConnectedLoop):
             for outcome in mine:
                 if written.get(outcome.delivery.id):
                     signals.task_discarded.send_robust(sender=type(self), delivery=outcome.delivery)
+
+    def _hand_back(self, deliveries: Sequence[Delivery]) -> None:
+        try:
+            lifecycle.hand_back([(delivery.id, delivery.delivery) for delivery in deliveries])
+        except Exception as error:
+            if is_connection_loss(error):
+                raise
+            signals.loop_failed.send_robust(sender=type(self), part=self.part, exception=error)
 
     def _one_by_one(self, outcomes: Sequence[O], settle: Callable[[Sequence[O], float], Any]) -> dict[int, bool]:
         written: dict[int, bool] = {}

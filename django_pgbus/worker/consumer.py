@@ -167,9 +167,9 @@ class Consumer(ConnectedLoop):
                     room -= 1
             else:
                 suspects_wait |= bool(capsule.suspects)
-            if room > 0 and capsule.levels:
+            if room > 0 and (levels := capsule.levels()):
                 limit = min(room, CLAIM_LIMIT)
-                full |= len(self._take(capsule, capsule.levels, limit)) == limit and capsule.room() > 0
+                full |= len(self._take(capsule, levels, limit)) == limit and capsule.room() > 0
         self._suspects_wait &= suspects_wait
         return full
 

@@ -104,7 +104,7 @@ def in_line(job: InLine, now: Situation) -> Standing:
         if job.leased_until < now.pauses.now:
             return Standing(kind=Kind.LOST, state=_("worker silent"), reason=SILENT % names)
         if job.discard_requested:
-            return Standing(kind=Kind.RUNNING, state=_("running, to be discarded"), reason=TOLD % names)
+            return Standing(kind=Kind.RUNNING, state=_("discarding"), reason=TOLD % names)
         return Standing(kind=Kind.RUNNING, state=_("running"), reason=RUNS % names)
     if job.queue in now.pauses.queues:
         return Standing(kind=Kind.WAITING, state=_("queue paused"), reason=PAUSED % {"queue": job.queue})

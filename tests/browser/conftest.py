@@ -55,7 +55,6 @@ def complaints(page: Any) -> Iterator[list[str]]:
     """What the browser complains about, CSP included; a test that ends with one fails."""
     heard: list[str] = []
 
-
     def hear(message: Any) -> None:
         if message.type == "error" and "favicon" not in message.location.get("url", ""):
             heard.append(message.text)

@@ -65,9 +65,7 @@ def a_busy_shop() -> Shop:
         attempts=2,
         delivery=2,
         errors=[
-            error(
-                exception="django_pgbus.exceptions.WorkerLost", traceback=LOST, attempt=1, worker=str(lost)
-            ),
+            error(exception="django_pgbus.exceptions.WorkerLost", traceback=LOST, attempt=1, worker=str(lost)),
             error(attempt=2, worker=str(worker.id)),
         ],
     )

@@ -11,10 +11,10 @@ from tests.docs.pages import DOCS, PAGES, text_of
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)(?P<target>[^)\s]+)(?: \"(?P<title>[^\"]*)\")?\)")
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
-    for found in LINK.finditer(text_of(page)):
-        file = (DOCS / page).parent / found["target"].partition("#")[0]
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name: str) -> None:
+    for found in LINK.finditer(text_of(name)):
+        file = (DOCS / name).parent / found["target"].partition("#")[0]
         assert file.exists(), found[0]
         if found["title"] and found["title"].startswith("test_"):
             assert re.search(rf"def {found['title']}\b", file.read_text(encoding="utf-8")), found[0]

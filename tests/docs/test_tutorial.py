@@ -56,7 +56,13 @@ def test_the_tutorial(place: Path, environment: dict[str, str]) -> None:
 
     def run(command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=120
+            ["bash", "-c", command],
+            cwd=place,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
         )
 
     try:

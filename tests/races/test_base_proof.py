@@ -185,9 +185,7 @@ def test_a_place_taken_before_the_transaction_id_would_be_lost(line):
         looks(line)
         assert base(line) >= position
         a.open()
-        a.sql(
-            "INSERT INTO pgbus_messages (queue, task, payload, position) VALUES ('default', 't', '{}', %s)", position
-        )
+        a.sql("INSERT INTO pgbus_messages (queue, task, payload, position) VALUES ('default', 't', '{}', %s)", position)
         a.commit()
     looks(line)
     assert claim(line) == []

@@ -6,7 +6,21 @@ import pytest
 
 from django_pgbus.models import Message
 from django_pgbus.queues import heartbeat, sql
-from tests.line import COMMITTED, LEASE, changed, claim_one, fail, give_up, hand_back, holding, lapse, put, release, snooze, succeed
+from tests.line import (
+    COMMITTED,
+    LEASE,
+    changed,
+    claim_one,
+    fail,
+    give_up,
+    hand_back,
+    holding,
+    lapse,
+    put,
+    release,
+    snooze,
+    succeed,
+)
 from tests.sessions import sessions
 
 pytestmark = [COMMITTED, pytest.mark.races]

@@ -50,6 +50,12 @@ def fails_in_sql() -> None:
 
 
 @task(max_attempts=1)
+def fails_in_raw_sql() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1 / 0")
+
+
+@task(max_attempts=1)
 def swallows_sql_failure() -> None:
     Group.objects.create(name="lost")
     with contextlib.suppress(IntegrityError):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import connection, transaction
+from django.db import DataError, connection, transaction
 from django.test import TestCase, TransactionTestCase
 from django.utils import timezone, translation
 
@@ -77,6 +77,14 @@ class InATestCase(_Clean, TestCase):
         assert [result.status for result in results] == [TaskResultStatus.FAILED, TaskResultStatus.SUCCESSFUL]
         assert DeadLetter.objects.get().errors[0]["exception"] == "django.db.utils.IntegrityError"
         assert list(Group.objects.values_list("name", flat=True)) == ["kept"]
+
+    def test_failed_sql_that_django_did_not_see_leaves_the_transaction_usable(self) -> None:
+        Group.objects.create(name="kept")
+        tasks.fails_in_raw_sql.enqueue()
+        with pytest.raises(DataError, match="division by zero"):
+            run_enqueued()
+        assert list(Group.objects.values_list("name", flat=True)) == ["kept"]
+        assert DeadLetter.objects.get().errors[0]["exception"] == "django.db.utils.DataError"
 
     def test_failed_sql_on_another_alias_leaves_that_transaction_usable(self) -> None:
         Group.objects.using("other").create(name="kept")

@@ -1,0 +1,1 @@
+"""One benchmark in each module: `run(bench)` returns its report, its docstring says what is fair about it."""

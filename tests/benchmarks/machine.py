@@ -1,0 +1,66 @@
+"""What the machine does meanwhile: load, memory and processor time of processes; Linux only."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any, Final
+
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+def load() -> float:
+    """Return the load of the last minute: from about 1 on, something else is running."""
+    return round(os.getloadavg()[0], 2)
+
+
+def describe() -> dict[str, Any]:
+    """Return what the figures depend on."""
+    return {"cores": os.cpu_count(), "python": platform.python_version(), "load": load()}
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all that descend from it."""
+    children: dict[int, list[int]] = {}
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit() and (fields := _stat(int(place.name))):
+            children.setdefault(int(fields[1]), []).append(int(place.name))
+    found, waiting = [], [pid]
+    while waiting:
+        found.append(one := waiting.pop())
+        waiting += children.get(one, [])
+    return found
+
+
+def resident(pid: int) -> float:
+    """Return the resident memory of one process in MB, 0 if it is gone."""
+    try:
+        lines = (Path("/proc") / str(pid) / "status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS")), 0.0)
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time of a process and its descendants so far."""
+    total = 0
+    for one in family(pid):
+        if fields := _stat(one):
+            total += int(fields[11]) + int(fields[12])
+    return total / TICKS
+
+
+def born(pid: int) -> str | None:
+    """Return when a process began, in ticks since boot: with its number, its identity. None if it is gone."""
+    fields = _stat(pid)
+    return fields[19] if fields and fields[0] != "Z" else None
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat after the name, which may hold anything."""
+    try:
+        text = (Path("/proc") / str(pid) / "stat").read_text()
+    except OSError:
+        return []
+    return text[text.rindex(")") + 2 :].split()

@@ -1,0 +1,24 @@
+"""Tasks that do nothing but say that they started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django_pgbus import task
+from tests.benchmarks import counters
+
+
+@task
+def noop(**kwargs: Any) -> None:
+    counters.hit()
+
+
+@task
+def stamp(number: int, **kwargs: Any) -> None:
+    counters.stamp(number)
+
+
+@task
+def mark(number: int, **kwargs: Any) -> None:
+    counters.hit()
+    counters.mark(number)

@@ -1,0 +1,164 @@
+"""What a job leaves behind is not there for the next one in its thread."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from django_pgbus import enqueue_many
+from tests.processes import tasks
+from tests.processes.harness import (
+    archived,
+    count,
+    execute,
+    is_archived,
+    job_sessions,
+    memory,
+    runs,
+    sessions,
+    terminate,
+    until,
+)
+
+pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True, available_apps=["django_pgbus"])]
+
+PERSISTENT = {"CONN_MAX_AGE": 600}
+OWN = 6  # connections of a process besides its jobs': heart, consumer, completer, listener, dispatcher; and its supervisor's
+
+
+def result(job):
+    until(lambda: is_archived(job.id))
+    return json.loads(archived(job.id)["result"])
+
+
+@pytest.mark.parametrize("more", [{}, PERSISTENT], ids=["CONN_MAX_AGE=0", "CONN_MAX_AGE=600"])
+def test_transactions_that_a_job_leaves_open_are_rolled_back(runworker, more):
+    worker = runworker("--threads=1", database_more=more)
+    worker.ready()
+    for leak in (
+        tasks.leaks_a_broken_transaction,
+        tasks.leaks_an_open_transaction,
+        tasks.leaks_a_transaction_of_sql,
+        tasks.turns_autocommit_off,
+        tasks.closes_the_socket,
+    ):
+        jobs = enqueue_many(leak, [((), {})])
+        seen = result(tasks.looks_around.enqueue())
+        until(lambda: is_archived(jobs[0].id))  # noqa: B023
+        assert (seen["autocommit"], seen["atomic"]) == (True, False), leak
+    assert runs("leaked") == 0, "None of it was committed."
+    assert runs("looks_around") == 5
+    assert count("pgbus_dead_letters") == count("pgbus_delayed") == 0
+    assert worker.stop() == 0
+
+
+def test_language_time_zone_and_context_are_as_in_the_settings_again(runworker):
+    worker = runworker("--threads=1")
+    worker.ready()
+    tasks.changes_everything_else.enqueue()
+    seen = result(tasks.looks_around.enqueue())
+    assert (seen["language"], seen["zone"], seen["mood"]) == ("en", "Europe/Madrid", "calm")
+    tasks.achanges_everything_else.enqueue()
+    seen = result(tasks.alooks_around.enqueue())
+    assert seen == {"language": "en", "zone": "Europe/Madrid", "mood": "calm", "atomic": False}
+    assert worker.stop() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "more"),
+    [({}, {}), ({"DEBUG": True}, PERSISTENT), ({}, {"OPTIONS": {"pool": {"min_size": 1, "max_size": 4}}})],
+    ids=["as it comes", "DEBUG=True, CONN_MAX_AGE=600", "pool"],
+)
+def test_ten_thousand_jobs_on_four_threads_take_no_more_connections_and_memory_than_a_thousand(
+    runworker, settings, more
+):
+    from django.db import connection
+
+    if "OPTIONS" in more:
+        pytest.importorskip("psycopg_pool")
+        more = {"OPTIONS": {**connection.settings_dict["OPTIONS"], **more["OPTIONS"]}, "CONN_MAX_AGE": 0}
+    worker = runworker("--threads=4", settings=settings, database_more=more)
+    (child,) = worker.ready()
+    seen, used = [], {}
+
+    def done() -> int:
+        seen.append(sessions())
+        return count("pgbus_archive")
+
+    for total in (2_000, 6_000, 10_000):
+        number = total - (max(used) if used else 0)
+        for start in range(0, number, 1000):
+            enqueue_many(tasks.reads, [((n,), {}) for n in range(start, start + 1000)])
+        until(lambda: done() >= total, 100)  # noqa: B023
+        used[total] = memory(child) // 1024
+    logged = result(tasks.counts_logged_queries.enqueue())
+    print(f"connections {min(seen)} to {max(seen)}; MiB {used}; statements remembered {logged}")
+    assert worker.children() == [child]
+    assert count("pgbus_delayed") == count("pgbus_dead_letters") == 0
+    assert max(seen) <= 4 + OWN
+    assert used[10_000] - used[2_000] < 12
+    assert logged < 50, "connection.queries grows"
+    assert worker.stop() == 0
+
+
+def test_a_pool_survives_the_jobs_and_gets_its_connections_back(runworker):
+    pytest.importorskip("psycopg_pool")
+    from django.db import connection
+
+    options = {**connection.settings_dict["OPTIONS"], "pool": {"min_size": 1, "max_size": 2, "timeout": 5}}
+    worker = runworker("--threads=6", database_more={"OPTIONS": options, "CONN_MAX_AGE": 0})
+    worker.ready()
+    first = result(tasks.names_the_pool.enqueue())
+    # Six threads, two connections: whoever kept one would starve the others.
+    jobs = enqueue_many(tasks.reads, [((n,), {}) for n in range(300)])
+    until(lambda: all(is_archived(job.id) for job in jobs[-1:]) and count("pgbus_archive") == 301)
+    last = result(tasks.names_the_pool.enqueue())
+    assert last[0] == first[0], "The pool is the same."
+    assert execute("SELECT max(attempts) FROM pgbus_archive") == [(1,)]
+    assert job_sessions() <= 2
+    tasks.leaks_an_open_transaction.enqueue()
+    tasks.leaks_a_broken_transaction.enqueue()
+    seen = result(tasks.looks_around.enqueue())
+    assert (seen["autocommit"], seen["atomic"]) == (True, False)
+    assert runs("leaked") == 0
+    assert worker.stop() == 0
+
+
+def test_with_conn_max_age_0_an_idle_worker_keeps_no_connection_of_its_jobs(runworker):
+    worker = runworker("--threads=4", database_more={"CONN_MAX_AGE": 0})
+    worker.ready()
+    enqueue_many(tasks.reads, [((n,), {}) for n in range(200)])
+    tasks.areads.enqueue("async")
+    until(lambda: count("pgbus_archive") == 201)
+    until(lambda: job_sessions() == 0, 10)
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("checks", [True, False], ids=["with health checks", "without"])
+def test_a_connection_that_was_killed_while_the_worker_slept_stops_no_job(runworker, checks):
+    worker = runworker("--threads=1", database_more={"CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": checks})
+    children = worker.ready()
+    until(lambda: is_archived(tasks.reads.enqueue().id))
+    until(lambda: job_sessions() == 1)
+    assert terminate("") == 1
+    jobs = [tasks.reads.enqueue() for _ in range(5)]
+    until(lambda: all(is_archived(job.id) for job in jobs))
+    attempts = [archived(job.id)["attempts"] for job in jobs]
+    print("attempts after the kill:", attempts)
+    assert sum(attempts) <= (5 if checks else 6), "At most the first job met the dead connection."
+    assert worker.children() == children
+    assert worker.stop() == 0
+
+
+def test_a_connection_of_async_jobs_that_was_killed_is_replaced_though_one_of_them_runs_on(runworker):
+    worker = runworker("--threads=1", "--grace=0", database_more={"CONN_MAX_AGE": None})
+    worker.ready()
+    tasks.awaits.enqueue("long", 600)  # the event loop is never idle
+    until(lambda: runs("long", "began"))
+    assert terminate("") == 1
+    jobs = [tasks.areads.enqueue("short") for _ in range(3)]
+    until(lambda: all(is_archived(job.id) for job in jobs), 15)
+    print("attempts after the kill:", [archived(job.id)["attempts"] for job in jobs])
+    assert worker.stop() == 0
