@@ -18,6 +18,7 @@ System checks: what can be known to be wrong before anything runs.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any, Final
@@ -247,7 +248,9 @@ def _server(alias: str) -> Iterator[CheckMessage]:
 def _migrations(alias: str) -> Iterator[CheckMessage]:
     from django.db.migrations.loader import MigrationLoader
 
-    # A warning, since an error would keep `migrate` itself from running.
+    # A warning, since an error would keep `migrate` itself from running; which need not be told to run itself.
+    if sys.argv[1:2] == ["migrate"]:
+        return
     loader = MigrationLoader(connections[alias])
     applied = loader.applied_migrations or {}
     missing = sorted(name for app, name in loader.disk_migrations if app == "pgbus" and (app, name) not in applied)

@@ -233,6 +233,14 @@ def test_missing_migrations():
     assert "manage.py migrate pgbus --database default" in said["pgbus.W010"]
 
 
+@pytest.mark.django_db
+def test_migrate_is_not_told_to_run_migrate(monkeypatch):
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'pgbus'")
+    monkeypatch.setattr("sys.argv", ["manage.py", "migrate"])
+    assert found(databases=["default"]) == {}
+
+
 def test_nothing_connects_unless_asked_to():
     with connection.execute_wrapper(lambda *args: pytest.fail("a statement was run")):
         assert checks.check_database(databases=None) == []

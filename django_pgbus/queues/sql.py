@@ -613,6 +613,15 @@ MARK_DISCARD = Statement(
     locks=("messages",),
 )
 
+WAITING_OR_RUNNING = Statement(
+    sql="""
+    SELECT id FROM pgbus_messages WHERE id = ANY (%(ids)s::bigint[])
+    UNION ALL
+    SELECT id FROM pgbus_delayed WHERE id = ANY (%(ids)s::bigint[])
+    ORDER BY id
+    """
+)
+
 # The delivery number goes on rising and the attempts start again; the history stays.
 REDRIVE = Statement(
     sql="""

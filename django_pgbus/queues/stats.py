@@ -1,7 +1,8 @@
 """
 Read-only numbers of the queues, for people: admin, metrics and MCP all read these.
 
-Counts are exact up to `LIMIT` and say so beyond it: no number here makes anybody wait for a scan of a million rows.
+Counts are exact up to `LIMIT` per level or queue, and from ten of them on up to their share of `BUDGET`; beyond it
+they say so. No number here makes anybody wait for a scan of a million rows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Final
 from django_pgbus.queues import stats_sql
 
 LIMIT: Final = 10_000
+BUDGET: Final = 100_000
 MOST_QUEUES: Final = 1_000
 
 
@@ -84,7 +86,7 @@ class Pauses:
 
 def queues() -> list[QueueStats]:
     """Return every queue that has been used, holds anything or was decided about, by name."""
-    return [_queue(row) for row in stats_sql.QUEUES.rows(limit=LIMIT, most=MOST_QUEUES)]
+    return [_queue(row) for row in stats_sql.QUEUES.rows(limit=LIMIT, budget=BUDGET, most=MOST_QUEUES)]
 
 
 def totals(of: Iterable[QueueStats]) -> Totals:
@@ -122,22 +124,22 @@ def ahead(queue: str, priority: int, suspect: bool, position: int) -> Count:  # 
 
 
 def running_ids() -> list[int]:
-    """Return the ids of what is leased to a worker, at most `LIMIT`."""
-    return [row.id for row in stats_sql.RUNNING.rows(limit=LIMIT, most=MOST_QUEUES)]
+    """Return the ids of what is leased to a worker, at most `LIMIT`, looked for in the front of each level."""
+    return [row.id for row in stats_sql.RUNNING.rows(limit=LIMIT, budget=BUDGET // 5, most=MOST_QUEUES)]
 
 
 def soonest_ids(reason: str) -> list[int]:
-    """Return the ids of what is delayed for this reason, among the `LIMIT` first due of each queue."""
-    return [row.id for row in stats_sql.SOONEST.rows(reason=reason, limit=LIMIT, most=MOST_QUEUES)]
+    """Return the ids of what is delayed for this reason, among the first due of each queue."""
+    return [row.id for row in stats_sql.SOONEST.rows(reason=reason, limit=LIMIT, budget=BUDGET, most=MOST_QUEUES)]
 
 
 def _queue(row: Any) -> QueueStats:
     return QueueStats(
         name=row.queue,
-        ready=_count(row.ready, row.more),
-        running=_count(row.running),
-        delayed=_count(row.delayed),
-        dead=_count(row.dead),
+        ready=_count(row.placed - row.running, row.of_level, more=row.more),
+        running=Count(row.running, row.more_running),
+        delayed=_count(row.delayed, row.of_queue),
+        dead=_count(row.dead, row.of_queue),
         oldest_ready=row.oldest_ready,
         next_due=row.next_due,
         paused_at=row.paused_at,
@@ -145,5 +147,6 @@ def _queue(row: Any) -> QueueStats:
     )
 
 
-def _count(number: int, more: bool = False) -> Count:  # noqa: FBT001, FBT002
-    return Count(min(number, LIMIT), more or number > LIMIT)
+def _count(number: int, most: int = LIMIT, *, more: bool = False) -> Count:
+    """Return a count of rows of which one more than `most` were looked for."""
+    return Count(min(number, most), True) if more or number > most else Count(number)

@@ -1,13 +1,14 @@
 """
-The statements behind `stats.py`: they only read, and none reads more than a fixed number of rows per level.
+The statements behind `stats.py`: they only read, and none looks at more than a fixed number of rows.
 
-Queues are found by loose index scans: one probe per queue or level, however many rows stand in it.
+Queues are found by loose index scans, one probe per queue or level, however many rows stand in it. What may be looked
+at (`budget`) is shared out among them, so that a hundred deep queues take no longer than one.
 """
 
 from django_pgbus.postgres import Statement
 
-# The first of each level tell: whoever works takes the lowest positions, and whoever returns gets a new one, so what
-# runs stands in front of what is ready.
+# What runs stands in front of what is ready: whoever works takes the lowest positions, and whoever returns gets a new
+# one. So a few rows of each level are read, and the others counted in the index.
 QUEUES = Statement(
     sql="""
     WITH RECURSIVE line AS (
@@ -80,34 +81,54 @@ QUEUES = Statement(
         ) AS named
         ORDER BY named.queue
         LIMIT %(most)s::int
+    ), share AS (
+        SELECT least(%(limit)s::bigint, greatest(100, %(budget)s::bigint / greatest(1, (SELECT count(*) FROM levels))))
+                   AS of_level,
+               least(%(limit)s::bigint, greatest(100, %(budget)s::bigint / greatest(1, (SELECT count(*) FROM known))))
+                   AS of_queue
     ), front AS (
         SELECT level.queue,
-               sum(seen.ready)::bigint AS ready,
-               sum(seen.running)::bigint AS running,
-               bool_or(seen.looked_at > %(limit)s::int) AS more,
-               min(seen.oldest) AS oldest
+               sum(placed.number)::bigint AS placed,
+               bool_or(placed.number > (SELECT of_level FROM share)) AS more,
+               sum(first.running)::bigint AS running,
+               bool_or(first.running = first.number AND first.number < placed.number) AS more_running,
+               min(first.oldest) AS oldest
         FROM levels AS level
         CROSS JOIN LATERAL (
-            SELECT count(*) FILTER (WHERE message.leased_until IS NULL) AS ready,
+            SELECT count(*) AS number
+            FROM (
+                SELECT counted.position
+                FROM pgbus_messages AS counted
+                WHERE counted.queue = level.queue
+                  AND counted.priority = level.priority
+                  AND counted.suspect = level.suspect
+                ORDER BY counted.position
+                LIMIT (SELECT of_level FROM share) + 1
+            ) AS message
+        ) AS placed
+        CROSS JOIN LATERAL (
+            SELECT count(*) AS number,
                    count(message.leased_until) AS running,
-                   count(*) AS looked_at,
                    min(message.ready_at) FILTER (WHERE message.leased_until IS NULL) AS oldest
             FROM (
-                SELECT placed.leased_until, placed.ready_at
-                FROM pgbus_messages AS placed
-                WHERE placed.queue = level.queue
-                  AND placed.priority = level.priority
-                  AND placed.suspect = level.suspect
-                ORDER BY placed.position
-                LIMIT %(limit)s::int + 1
+                SELECT read.leased_until, read.ready_at
+                FROM pgbus_messages AS read
+                WHERE read.queue = level.queue
+                  AND read.priority = level.priority
+                  AND read.suspect = level.suspect
+                ORDER BY read.position
+                LIMIT (SELECT greatest(100, of_level / 5) FROM share)
             ) AS message
-        ) AS seen
+        ) AS first
         GROUP BY level.queue
     )
     SELECT known.queue,
-           coalesce(front.ready, 0) AS ready,
-           coalesce(front.running, 0) AS running,
+           (SELECT of_level FROM share) AS of_level,
+           (SELECT of_queue FROM share) AS of_queue,
+           coalesce(front.placed, 0) AS placed,
            coalesce(front.more, false) AS more,
+           coalesce(front.running, 0) AS running,
+           coalesce(front.more_running, false) AS more_running,
            extract(epoch FROM statement_timestamp() - front.oldest)::float8 AS oldest_ready,
            (
                SELECT count(*)
@@ -116,7 +137,7 @@ QUEUES = Statement(
                    FROM pgbus_delayed AS waiting
                    WHERE waiting.queue = known.queue
                    ORDER BY waiting.due_at
-                   LIMIT %(limit)s::int + 1
+                   LIMIT (SELECT of_queue FROM share) + 1
                ) AS counted
            ) AS delayed,
            (
@@ -133,7 +154,7 @@ QUEUES = Statement(
                    FROM pgbus_dead_letters AS letter
                    WHERE letter.queue = known.queue
                    ORDER BY letter.died_at
-                   LIMIT %(limit)s::int + 1
+                   LIMIT (SELECT of_queue FROM share) + 1
                ) AS counted
            ) AS dead,
            state.paused_at,
@@ -283,13 +304,13 @@ RUNNING = Statement(
             ORDER BY message.queue, message.priority, message.suspect
             LIMIT 1
         ) AS following
-    )
-    SELECT front.id
-    FROM (
+    ), levels AS (
         SELECT queue, priority, suspect
         FROM line
         LIMIT %(most)s::int
-    ) AS level
+    )
+    SELECT front.id
+    FROM levels AS level
     CROSS JOIN LATERAL (
         SELECT placed.id, placed.leased_until
         FROM pgbus_messages AS placed
@@ -297,7 +318,10 @@ RUNNING = Statement(
           AND placed.priority = level.priority
           AND placed.suspect = level.suspect
         ORDER BY placed.position
-        LIMIT %(limit)s::int
+        LIMIT (
+            SELECT least(%(limit)s::bigint, greatest(100, %(budget)s::bigint / greatest(1, count(*))))
+            FROM levels
+        )
     ) AS front
     WHERE front.leased_until IS NOT NULL
     ORDER BY front.id DESC
@@ -325,19 +349,22 @@ SOONEST = Statement(
             ORDER BY delayed.queue
             LIMIT 1
         ) AS following
-    )
-    SELECT soonest.id
-    FROM (
+    ), named AS (
         SELECT queue
         FROM later
         LIMIT %(most)s::int
-    ) AS named
+    )
+    SELECT soonest.id
+    FROM named
     CROSS JOIN LATERAL (
         SELECT waiting.id, waiting.due_at, waiting.reason
         FROM pgbus_delayed AS waiting
         WHERE waiting.queue = named.queue
         ORDER BY waiting.due_at
-        LIMIT %(limit)s::int
+        LIMIT (
+            SELECT least(%(limit)s::bigint, greatest(100, %(budget)s::bigint / greatest(1, count(*))))
+            FROM named
+        )
     ) AS soonest
     WHERE soonest.reason = %(reason)s::text
     ORDER BY soonest.due_at

@@ -319,18 +319,20 @@ def discard(ids: Iterable[int]) -> Discarded:
     A running one is told with its worker's next beat. A task that moves meanwhile is looked for again.
     Locks: messages, delayed.
     """
-    missing = set(ids)
+    asked = frozenset(ids)
+    wanted = sorted(asked)
     settled: set[int] = set()
     marked: set[int] = set()
     for _ in range(3):
-        if not missing:
+        if not wanted:
             break
-        wanted = sorted(missing)
         settled |= {row.id for row in retrying(lambda: sql.DISCARD_READY.rows(ids=wanted))}  # noqa: B023
         marked |= {row.id for row in retrying(lambda: sql.MARK_DISCARD.rows(ids=wanted))}  # noqa: B023
         settled |= {row.id for row in retrying(lambda: sql.DISCARD_DELAYED.rows(ids=wanted))}  # noqa: B023
-        missing -= settled | marked
-    return Discarded(settled=frozenset(settled), marked=frozenset(marked - settled), gone=frozenset(missing))
+        if wanted := sorted(asked - settled - marked):
+            # Looked for without a lock: a second round would lock messages after delayed, so only if one has moved.
+            wanted = [row.id for row in sql.WAITING_OR_RUNNING.rows(ids=wanted)]
+    return Discarded(settled=frozenset(settled), marked=frozenset(marked - settled), gone=asked - settled - marked)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ class Supervisor:
         self._wishes = wishes or demands()
         self._repairs = Repairs(repairer or DatabaseRepairs(), self._wishes.poke)
         self._main = main
-        self._turned = time.monotonic()
+        self._turned = float("inf")  # While `runworker` waits for migrations nobody turns, and nothing is wrong.
         self._deadline: float | None = None  # when the next level is demanded
         self._leave_at: float | None = None
         self._some_failed = False

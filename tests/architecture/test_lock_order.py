@@ -1,15 +1,28 @@
-"""The guard that follows every lifecycle call."""
+"""The guard that follows every lifecycle call and every sweep: what each locks, and in which order."""
 
 from __future__ import annotations
+
+import inspect
+import re
+import uuid
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
 
+from django_pgbus.postgres import LOCK_ORDER
 from django_pgbus.queues import sql
+from django_pgbus.queues.line import Line
+from django_pgbus.tasks import lifecycle
+from django_pgbus.worker.sweeps import SWEEPS
 from tests.architecture.statements import LockGuard, LockOrderBroken
+from tests.line import COMMITTED, DEFAULT, LEASE, claim, fail, give_up, lapse, long_up, make_due, put, succeed, work  # noqa: F401
+
+pytestmark = COMMITTED
 
 
-@pytest.mark.django_db(transaction=True)
 def test_the_guard_sees_an_inversion() -> None:
     with connection.execute_wrapper(LockGuard()), pytest.raises(LockOrderBroken, match="messages locked after levels"):
         with transaction.atomic():
@@ -17,10 +30,104 @@ def test_the_guard_sees_an_inversion() -> None:
             sql.MARK_DISCARD.count(ids=[1])
 
 
-@pytest.mark.django_db(transaction=True)
 def test_two_transactions_are_two_orders() -> None:
     guard = LockGuard()
     with connection.execute_wrapper(guard):
         sql.ANNOUNCE_LEVELS.count(queues=["a"], priorities=[0], suspects=[False])
         sql.MARK_DISCARD.count(ids=[1])
     assert guard.seen == ["levels", "messages"]
+
+
+class World:
+    """One message in each place."""
+
+    def __init__(self) -> None:
+        put(8)
+        (
+            self.running,
+            self.failing,
+            self.marked,
+            self.lapsed,
+            self.snoozed,
+            self.late,
+            self.dead,
+            self.done,
+        ) = claim()
+        lifecycle.discard([self.marked.id])
+        lapse(self.lapsed.id)
+        fail(self.snoozed, delay=3600)
+        fail(self.late)
+        make_due(self.late.id)
+        give_up(self.dead)
+        succeed(self.done)
+        (self.ready,) = put()
+        lifecycle.pause_queue("paused")
+        ids = {name: getattr(self, name).id for name in ("running", "failing", "marked", "lapsed", "snoozed", "dead")}
+        self.all = [self.ready, *ids.values()]
+
+
+def held(*deliveries: Any) -> list[lifecycle.HeldMessage]:
+    return [lifecycle.HeldMessage(id=d.id, delivery=d.delivery, started=True) for d in deliveries]
+
+
+def pairs(*deliveries: Any) -> list[tuple[int, int]]:
+    return [(d.id, d.delivery) for d in deliveries]
+
+
+# One case for each public function of `tasks/lifecycle.py`; a function without one fails below.
+CALLS: dict[str, Callable[[World], Any]] = {
+    "enqueue": lambda w: lifecycle.enqueue(work(due=timedelta(hours=1))),
+    "enqueue_many": lambda w: lifecycle.enqueue_many(work(), ["{}"] * 3),
+    "redrive": lambda w: lifecycle.redrive([w.dead.id]),
+    "claim": lambda w: lifecycle.claim(Line(), [DEFAULT], 10, uuid.uuid4(), LEASE),
+    "move_due": lambda w: lifecycle.move_due(["default"]),
+    "hand_back": lambda w: lifecycle.hand_back(pairs(w.running, w.marked)),
+    "reap": lambda w: lifecycle.reap(held(w.running, w.marked)),
+    "release_lapsed": lambda w: lifecycle.release_lapsed([w.lapsed.id, w.marked.id], LEASE),
+    "succeed": lambda w: succeed(w.running, w.marked),
+    "put_off": lambda w: fail(w.running, w.marked),
+    "give_up": lambda w: give_up(w.running, w.marked),
+    "settled_before": lambda w: lifecycle.settled_before([w.running, w.done]),
+    "discard": lambda w: lifecycle.discard(w.all),
+    "discard_dead": lambda w: lifecycle.discard_dead([w.dead.id]),
+    "fail_timed_out": lambda w: lifecycle.fail_timed_out(
+        w.running.id, w.running.delivery, max_attempts=5, ran_for=1, worker="w"
+    ),
+    "find": lambda w: lifecycle.find(w.running.id),
+    "pause_queue": lambda w: lifecycle.pause_queue("other"),
+    "resume_queue": lambda w: lifecycle.resume_queue("paused"),
+}
+FUNCTIONS = {
+    name: value
+    for name, value in vars(lifecycle).items()
+    if inspect.isfunction(value) and value.__module__ == lifecycle.__name__ and not name.startswith("_")
+}
+
+
+def test_every_transition_has_a_case() -> None:
+    assert set(CALLS) == set(FUNCTIONS)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_transition_locks_what_it_says_and_in_order(name: str) -> None:
+    """Inside a caller's transaction, where everything it locks stays locked until the end."""
+    world, guard = World(), LockGuard()
+    with transaction.atomic(), connection.execute_wrapper(guard):
+        CALLS[name](world)
+        locked = list(guard.held)
+    (promised,) = re.findall(r"Locks: ([^.]*)\.", FUNCTIONS[name].__doc__ or "") or ["none"]
+    tables = [table for table in re.sub(r"\(.*?\)", "", promised).replace(" ", "").split(",") if table != "none"]
+    assert locked == tables
+    assert tables == [table for table in LOCK_ORDER if table in tables]
+
+
+@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda sweep: sweep.name)
+def test_a_sweep_locks_what_it_says_and_in_order(sweep: Any) -> None:
+    World()
+    guard = LockGuard()
+    with transaction.atomic(), connection.execute_wrapper(guard):
+        sweep.function()
+        locked = list(guard.held)
+    text = sweep.function.__doc__ or ""
+    assert locked
+    assert set(locked) <= set(re.findall(r"\w+", text.split("Locks:")[1])), "its docstring says less"

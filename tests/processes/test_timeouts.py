@@ -30,7 +30,7 @@ def test_past_its_timeout_a_job_is_stopped_and_its_thread_takes_the_next(runwork
     ids=["a thread that swallows it", "a coroutine that swallows it", "a blocked event loop"],
 )
 def test_a_job_that_does_not_stop_is_ended_with_its_process_and_the_others_go_back(runworker, task):
-    worker = runworker("--threads=2", hard_margin=1.0)
+    worker = runworker("--threads=2", "--grace=0.2", hard_margin=1.0)
     children = worker.ready()
     neighbour = tasks.holds.enqueue("neighbour", 60)
     reported("neighbour")
@@ -46,7 +46,6 @@ def test_a_job_that_does_not_stop_is_ended_with_its_process_and_the_others_go_ba
     assert "timed out, exit code 65, 2 jobs held" in worker.log
     after = tasks.note.enqueue("after")
     until(lambda: is_archived(after.id))
-    worker.send(15)
     assert worker.stop() == 0
     assert not is_archived(neighbour.id)
     from tests.processes.harness import row
