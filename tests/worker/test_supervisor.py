@@ -430,7 +430,9 @@ def test_a_signal_to_the_whole_group_is_one_wish(tmp_path):
         pid = int(process.stdout.readline().split()[1])
         eventually(lambda: os.getpgid(pid) == pid)  # The child stands apart, and drains because it is told to.
         os.killpg(process.pid, signal.SIGINT)
-        assert process.stdout.read().splitlines() == ["stop None 1", f"ended {pid} done", "calls"]
+        said = process.stdout.read().splitlines()
+        # On a busy machine SIGTERM may reach the child before it has taken the signal over: then it "stopped".
+        assert said in (["stop None 1", f"ended {pid} {how}", "calls"] for how in ("done", "stopped"))
         assert process.wait(20) == 0
 
 
