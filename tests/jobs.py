@@ -79,6 +79,11 @@ def loops_for_ever() -> None:
         time.sleep(0.01)
 
 
+@task(timeout=5, max_attempts=1)
+def hurried() -> None:
+    return None
+
+
 @task(timeout=0.1, max_attempts=1)
 async def sleeps_for_ever() -> None:
     await asyncio.sleep(60)

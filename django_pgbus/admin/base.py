@@ -15,13 +15,13 @@ from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.contrib.admin.exceptions import NotRegistered
+from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
 
-from django_pgbus.admin import words
 from django_pgbus.admin.bounds import REACH, BoundedPaginator, TookTooLongError, bounded
 from django_pgbus.admin.lists import NEW_FRAME, BoundedChangeList
 from django_pgbus.conf import database
@@ -128,7 +128,6 @@ class PgbusAdmin(ModelAdmin):
 
     def finish_list(self, request: HttpRequest, context: dict[str, Any]) -> None:
         """Add to what the template of the list gets."""
-        context["pgbus_reach"] = words.number(REACH)
 
     def finish_page(self, request: HttpRequest, context: dict[str, Any]) -> None:
         """Add to what the template of one row gets."""
@@ -136,6 +135,8 @@ class PgbusAdmin(ModelAdmin):
     @within_bounds
     def history_view(self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None) -> Any:
         """Return what people did to a row."""
+        if not self.has_view_permission(request):  # Django looks for the row first, and tells whether it is there
+            raise PermissionDenied
         return super().history_view(request, object_id, extra_context)
 
     def page(

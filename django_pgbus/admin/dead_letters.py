@@ -69,8 +69,8 @@ REDRIVE: Final = Decision(
         ngettext("Redrive %(number)s dead letter", "Redrive %(number)s dead letters", n) % {"number": words.number(n)}
     ),
     warning=_(
-        "A redriven job goes back into the line of its queue under the same ID, with all its attempts before it. What "
-        "its earlier attempts did outside of the database was not undone."
+        "A redriven job goes back into the line of its queue under the same ID, and its attempts start again. What the "
+        "earlier ones did outside of the database is not undone."
     ),
     carry_out=_redrive,
 )

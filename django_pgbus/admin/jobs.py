@@ -70,6 +70,7 @@ DISCARD: Final = Decision(
     destroys=True,
 )
 
+SOONEST: Final = _("Searched are those that are due first in each queue.")
 WORK: Final[Any] = (_("Task"), {"fields": ("task_path", "arguments")})
 
 
@@ -78,7 +79,7 @@ class MessageAdmin(WorkAdmin):
 
     decisions = (DISCARD,)
     actions = (DISCARD.as_action(),)
-    list_display = ("job", "task_path", "queue", "state", "so_long", "attempts", "priority")
+    list_display = ("job", "task_path", "queue", "state", "so_long", "attempts")
     list_filter = (RunningFilter, QueueFilter)
     ordering = ("-id",)
     fieldsets = (
@@ -153,7 +154,7 @@ class DelayedAdmin(WorkAdmin):
     decisions = (DISCARD,)
     actions = (DISCARD.as_action(),)
     list_display = ("job", "task_path", "queue", "state", "due", "attempts")
-    list_filter = (field_filter("reason", _("reason"), stats.soonest_ids), QueueFilter)
+    list_filter = (field_filter("reason", _("reason"), stats.soonest_ids, SOONEST), QueueFilter)
     ordering = ("-id",)
     fieldsets = (
         WORK,

@@ -15,10 +15,11 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import words
-from django_pgbus.admin.bounds import BoundedPaginator
+from django_pgbus.admin.bounds import REACH, BoundedPaginator
 from django_pgbus.queues import stats
 
 MOST_CHOICES: Final = 100
+NEWEST: Final = _("Searched are the newest %(number)s. Older ones are found by their ID.")
 NEW_FRAME: Final = django.VERSION >= (6, 1)  # breadcrumbs and pages are lists; styles for anything else are gone
 
 
@@ -27,7 +28,7 @@ class BoundedChangeList(ChangeList):
     A list of which nothing is asked that takes long.
 
     Sorted by nothing but what has an index, whatever the query string says; payload, errors and result stay in the
-    database; a filter without an index looks at the newest rows only, and `beyond_reach` says whether there are others.
+    database; a filter without an index looks at the newest rows only, and `notes` say so where there are others.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -42,14 +43,14 @@ class BoundedChangeList(ChangeList):
     def get_queryset(self, request: HttpRequest, exclude_parameters: Any = None) -> QuerySet[Any]:
         """Return what is asked for, within reach."""
         queryset: QuerySet[Any] = super().get_queryset(request, exclude_parameters)
-        self.beyond_reach = False
         admin: Any = self.model_admin
-        if admin.searches_text(self.query) or any(self._looks_far(spec) for spec in self.filter_specs):
-            queryset, self.beyond_reach = admin.within_reach(queryset)
+        active: list[Any] = [spec for spec in self.filter_specs if spec.value() is not None]  # type: ignore[attr-defined]
+        self.notes = [spec.note for spec in active if spec.note]
+        if admin.searches_text(self.query) or any(spec.looks_far for spec in active):
+            queryset, beyond = admin.within_reach(queryset)
+            if beyond:
+                self.notes.append(NEWEST % {"number": words.number(REACH)})
         return queryset.defer(*admin.heavy)
-
-    def _looks_far(self, spec: Any) -> bool:
-        return getattr(spec, "looks_far", False) and spec.value() is not None
 
     def get_results(self, request: HttpRequest) -> None:
         """Read one page and what it takes to explain its rows."""
@@ -71,6 +72,7 @@ class ChoiceFilter(SimpleListFilter):
     """One choice out of a few; `looks_far` if no index finds it."""
 
     looks_far: ClassVar[bool] = False
+    note: ClassVar[Any] = ""  # what a person has to know of its rows
 
     def value(self) -> str | None:
         """Return the choice, which PostgreSQL must be able to read."""
@@ -139,7 +141,9 @@ class FieldChoiceFilter(ChoiceFilter):
         return ((value, capfirst(label)) for value, label in field.choices)
 
 
-def field_filter(name: str, title: Any, ids_of: Callable[[str], list[int]] | None = None) -> type[FieldChoiceFilter]:
+def field_filter(
+    name: str, title: Any, ids_of: Callable[[str], list[int]] | None = None, note: Any = ""
+) -> type[FieldChoiceFilter]:
     """Return a filter over the choices of a field; `ids_of` returns the ids where an index can find them."""
 
     class Filter(FieldChoiceFilter):
@@ -148,5 +152,5 @@ def field_filter(name: str, title: Any, ids_of: Callable[[str], list[int]] | Non
         def chosen(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
             return super().chosen(queryset, value) if ids_of is None else queryset.filter(pk__in=ids_of(value))
 
-    Filter.title, Filter.parameter_name = title, name
+    Filter.title, Filter.parameter_name, Filter.note = title, name, note
     return Filter

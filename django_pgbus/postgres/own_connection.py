@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from copy import deepcopy
 from typing import Any
 
@@ -58,6 +59,7 @@ def own_connection(purpose: str, *, connect_timeout: int = 5, **options: Any) ->
     settings["ATOMIC_REQUESTS"] = False
     settings["AUTOCOMMIT"] = True
     connection = template.__class__(settings, alias)
+    connection.queries_log = deque(maxlen=0)  # Under DEBUG too: nobody reads it, and it would grow.
     connections[alias] = connection
     return connection
 

@@ -35,25 +35,24 @@ class Floor:
     base: int = 0
     floor: int = 0
     claimed: deque[tuple[float, int]] = field(default_factory=deque)
-    previous_claim: float = 0.0
 
-    def begin_claim(self, now: float) -> int:
-        """Return the position to look above: the highest claimed well before the previous claim began."""
-        while self.claimed and self.claimed[0][0] <= self.previous_claim - SETTLE:
-            self.floor = max(self.floor, self.claimed.popleft()[1])
-        self.previous_claim = now
-        return self.floor
-
-    def note_claimed(self, now: float, position: int) -> None:
+    def note_claimed(self, began: float, position: int) -> None:
         """Remember how far a claim got."""
         if not self.claimed or position > self.claimed[-1][1]:
-            self.claimed.append((now, position))
+            self.claimed.append((began, position))
+
+    def rise(self, began: float, seen: float) -> None:
+        """
+        Let the floor rise after a claim that began then, from this floor, and looked at everything up to `seen`.
+
+        It rises to what was claimed well before: what stood below and was committed by then has just been taken.
+        """
+        while self.claimed and self.claimed[0][0] <= began - SETTLE and self.claimed[0][1] <= seen:
+            self.floor = max(self.floor, self.claimed.popleft()[1])
 
     def lower(self, below: int) -> None:
-        """Look again from `below` on."""
-        if below < self.floor or (self.claimed and below < self.claimed[-1][1]):
-            self.floor = min(self.floor, below)
-            self.claimed.clear()
+        """Look again from `below` on; one that is above the floor is seen by the next claim anyway."""
+        self.floor = min(self.floor, below)
 
     def reach(self) -> int:
         """Return the highest position that claims of this worker will pass over."""
@@ -95,7 +94,7 @@ class Line:
     def claim(self, levels: Sequence[Level], limit: int, worker: UUID, lease: float) -> list[Delivery]:
         """Claim up to `limit` messages, in the order of the levels, then of the line. Locks: messages (skipping)."""
         began = time.monotonic()
-        floors = [self.floors.setdefault(level, Floor()).begin_claim(began) for level in levels]
+        floors = [self.floors.setdefault(level, Floor()).floor for level in levels]
         rows = sql.CLAIM.tuples(
             queues=[level.queue for level in levels],
             priorities=[level.priority for level in levels],
@@ -129,6 +128,13 @@ class Line:
         if len(claimed) > 1:
             rank = {level: n for n, level in enumerate(levels)}
             claimed.sort(key=lambda d: (rank[d.level], d.position))  # RETURNING comes in the order of pages.
+        # One that stopped at its limit has seen its last level up to there, and nothing of those behind.
+        last = claimed[-1] if len(claimed) >= limit else None
+        for level in levels:
+            if last is not None and level == last.level:
+                self.floors[level].rise(began, last.position)
+                break
+            self.floors[level].rise(began, float("inf"))
         return claimed
 
     def poll(self, levels: Sequence[Level], queues: Sequence[str], lease: float) -> Polled:

@@ -125,7 +125,7 @@ def ahead(queue: str, priority: int, suspect: bool, position: int) -> Count:  # 
 
 def running_ids() -> list[int]:
     """Return the ids of what is leased to a worker, at most `LIMIT`, looked for in the front of each level."""
-    return [row.id for row in stats_sql.RUNNING.rows(limit=LIMIT, budget=BUDGET // 5, most=MOST_QUEUES)]
+    return [row.id for row in stats_sql.RUNNING.rows(limit=LIMIT, budget=BUDGET, most=MOST_QUEUES)]
 
 
 def soonest_ids(reason: str) -> list[int]:

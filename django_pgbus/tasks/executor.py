@@ -10,11 +10,12 @@ to is a value (`Success`, `PutOff`, `GaveUp`, `Done`); a completer writes it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import json
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -172,18 +173,10 @@ class Executor:
         return self._succeeded(run, value, encoded)
 
     async def arun(self, run: Run) -> Outcome:
-        """Await an async task and return what it came to."""
-        await _asend(task_started, run)
-        run.began = time.monotonic()
-        timeout = run.runnable.timeout
+        """Await an async task and return what it came to; being cancelled once it has ended changes nothing."""
         try:
-            try:
-                async with asyncio.timeout(timeout) as scope:
-                    value = await run.runnable.task.func(*run.positional, **run.kwargs)
-            except TimeoutError as error:
-                if scope.expired():
-                    raise _timed_out(timeout) from error
-                raise
+            await _asend(task_started, run)
+            value = await self._acall(run)
             encoded = payload.encode_result(value)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
@@ -191,10 +184,11 @@ class Executor:
                     return Superseded(delivery=run.delivery, ran_for=time.monotonic() - run.began)
                 if run.delivery.hand_back or run.delivery.discard:
                     return HandBack(delivery=run.delivery, ran_for=time.monotonic() - run.began)
-            return await sync_to_async(self._after)(run, error)
+            return await _in_peace(sync_to_async(self._after)(run, error))
         ended = time.monotonic()
         _mark(run, TaskResultStatus.SUCCESSFUL, value)
-        await _asend(task_finished, run)
+        with contextlib.suppress(asyncio.CancelledError):
+            await _asend(task_finished, run)
         return Success(delivery=run.delivery, result=encoded, ran_for=ended - run.began, ended=ended)
 
     # --- calling --------------------------------------------------------------------------------------
@@ -213,6 +207,23 @@ class Executor:
             except (TaskTimeout, TaskSuperseded):  # At the last moment, perhaps before anything was disarmed.
                 self._watch.disarm()  # It is raised once at most.
                 raise
+
+    async def _acall(self, run: Run) -> Any:
+        run.began = time.monotonic()
+        timeout = run.runnable.timeout
+        if timeout is None:
+            return await run.runnable.task.func(*run.positional, **run.kwargs)
+        self._watch.await_end(run.delivery, timeout)
+        self._armed()
+        try:
+            async with asyncio.timeout(timeout) as scope:
+                return await run.runnable.task.func(*run.positional, **run.kwargs)
+        except TimeoutError as error:
+            if scope.expired():
+                raise _timed_out(timeout) from error
+            raise
+        finally:
+            self._watch.ended(run.delivery)
 
     def _run_transactional(self, run: Run) -> Outcome:
         """
@@ -403,6 +414,17 @@ def _mark(run: Run, status: Any, value: Any) -> None:
         object.__setattr__(run.result, "_return_value", value)
     object.__setattr__(run.result, "status", status)
     object.__setattr__(run.result, "finished_at", timezone.now())
+
+
+async def _in_peace(call: Awaitable[Outcome]) -> Outcome:
+    """Await to the end, however often this is cancelled."""
+    pending = asyncio.ensure_future(call)
+    while True:
+        try:
+            return await asyncio.shield(pending)
+        except asyncio.CancelledError:
+            if pending.cancelled():
+                raise
 
 
 async def _asend(signal: Signal, run: Run) -> None:

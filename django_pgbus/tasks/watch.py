@@ -27,11 +27,17 @@ class _Armed:
 
 
 class Watch:
-    """Which threads may be interrupted, and when; raises only between `arm` and `disarm`."""
+    """
+    Which threads may be interrupted, and when; raises only between `arm` and `disarm`.
+
+    Coroutines are cancelled by their own loop. Here they are only `awaited`: one that swallows it, or a loop that is
+    blocked, is as stuck as a thread that does not stop.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._armed: dict[int, _Armed] = {}
+        self._awaited: dict[Delivery, float] = {}
 
     def arm(self, delivery: Delivery, timeout: float | None = None) -> None:
         """Let this thread be interrupted: after `timeout` seconds, or when `delivery` is superseded."""
@@ -53,10 +59,20 @@ class Watch:
         if pending is not None:
             raise pending
 
+    def await_end(self, delivery: Delivery, timeout: float) -> None:
+        """Count an async run as stuck if it has not `ended` by its hard limit."""
+        with self._lock:
+            self._awaited[delivery] = time.monotonic() + timeout + HARD_MARGIN
+
+    def ended(self, delivery: Delivery) -> None:
+        """Forget an async run."""
+        with self._lock:
+            self._awaited.pop(delivery, None)
+
     def interrupt(self, now: float) -> list[Delivery]:
         """Raise in the threads whose time has come, and return deliveries past their hard limit."""
-        stuck = []
         with self._lock:
+            stuck = [delivery for delivery, hard_limit in self._awaited.items() if hard_limit <= now]
             for thread, armed in self._armed.items():
                 if armed.deadline + HARD_MARGIN <= now:
                     stuck.append(armed.delivery)
@@ -71,10 +87,8 @@ class Watch:
     def next_deadline(self) -> float:
         """Return the monotonic time at which `interrupt` has something to do."""
         with self._lock:
-            return min(
-                (a.deadline + HARD_MARGIN if a.raised else a.deadline for a in self._armed.values()),
-                default=float("inf"),
-            )
+            soft = (a.deadline + HARD_MARGIN if a.raised else a.deadline for a in self._armed.values())
+            return min([*soft, *self._awaited.values()], default=float("inf"))
 
 
 def _raise_in(thread: int, exception: type[BaseException] | None) -> None:

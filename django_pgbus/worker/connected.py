@@ -23,15 +23,19 @@ class ConnectedLoop(Loop):
     def step(self) -> float:
         """Connect if need be, and work."""
         if self._connection is None:
-            connection = own_connection(self.part, **self.options)
-            try:
-                connection.connect()
-                self.connected()
-            except BaseException:
-                close(connection)
-                raise
-            self._connection = connection
+            self.connect()
         return self.work()
+
+    def connect(self) -> None:
+        """Open the connection."""
+        connection = own_connection(self.part, **self.options)
+        try:
+            connection.connect()
+            self.connected()
+        except BaseException:
+            close(connection)
+            raise
+        self._connection = connection
 
     def connected(self) -> None:
         """Do what a fresh connection needs."""

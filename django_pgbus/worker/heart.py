@@ -11,6 +11,7 @@ from uuid import UUID
 
 import django_pgbus
 from django_pgbus import signals
+from django_pgbus.postgres import is_connection_loss
 from django_pgbus.postgres.own_connection import IMPATIENT, PIN_PLANS
 from django_pgbus.queues import heartbeat
 from django_pgbus.queues.heartbeat import Held
@@ -87,10 +88,21 @@ class Heart(ConnectedLoop):
 
     def leave(self) -> None:
         """Take this process off the list of workers; called in the thread of the heart."""
-        if self._connection is not None:
-            sql.LEAVE.count(worker=self._worker)
-            if self.is_dispatcher:
-                sql.RESIGN.count(worker=self._worker)
+        if self._connection is None:
+            return
+        try:
+            self._resign()
+        except Exception as error:
+            if not is_connection_loss(error):
+                raise
+            self.disconnect()  # It was lost since the last beat.
+            self.connect()
+            self._resign()
+
+    def _resign(self) -> None:
+        sql.LEAVE.count(worker=self._worker)
+        if self.is_dispatcher:
+            sql.RESIGN.count(worker=self._worker)
 
     def run(self) -> None:
         """Beat until `stop`, then leave the list."""
@@ -99,7 +111,8 @@ class Heart(ConnectedLoop):
             try:
                 self.leave()
             except Exception as error:
-                signals.loop_failed.send_robust(sender=type(self), part=self.part, exception=error)
+                if not is_connection_loss(error):  # Without the database its silence tells.
+                    signals.loop_failed.send_robust(sender=type(self), part=self.part, exception=error)
         finally:
             self.disconnect()
 

@@ -8,6 +8,7 @@ CONN_MAX_AGE = 0 closes when the thread goes idle, not between two jobs.
 from __future__ import annotations
 
 import contextlib
+import select
 from typing import Any
 
 from django.db import connections
@@ -19,21 +20,35 @@ def tidy(*, idle: bool) -> None:
     for connection in connections.all(initialized_only=True):
         if connection.queries_log:
             connection.queries_log.clear()
-        if connection.in_atomic_block:
+        if is_left_open(connection) or (not idle and _was_ended(connection)):
             _abandon(connection)
         elif connection.connection is not None:
             _refresh(connection, idle=idle)
 
 
+def is_left_open(connection: Any) -> bool:
+    """Return whether a job left a transaction behind, or a connection that is closed already; asks nobody."""
+    session = connection.connection
+    if connection.in_atomic_block or session is None:
+        return bool(connection.in_atomic_block)
+    if connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
+        return True
+    return bool(connection.vendor == "postgresql" and session.info.transaction_status != TransactionStatus.IDLE)
+
+
+def _was_ended(connection: Any) -> bool:
+    """Return whether the server has spoken meanwhile: to a session that asks nothing it says only goodbye."""
+    if connection.connection is None or connection.vendor != "postgresql":
+        return False
+    socket = select.poll()
+    socket.register(connection.connection.fileno(), select.POLLIN)
+    return bool(socket.poll(0))
+
+
 def _refresh(connection: Any, *, idle: bool) -> None:
     settings = connection.settings_dict
     connection.health_check_done = False
-    left_open = connection.vendor == "postgresql" and (
-        connection.connection.info.transaction_status not in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN)
-    )
-    if left_open or connection.get_autocommit() != settings["AUTOCOMMIT"]:
-        _abandon(connection)
-    elif settings["CONN_MAX_AGE"] != 0 or connection.errors_occurred or idle or settings["OPTIONS"].get("pool"):
+    if settings["CONN_MAX_AGE"] != 0 or connection.errors_occurred or idle or settings["OPTIONS"].get("pool"):
         connection.close_if_unusable_or_obsolete()
 
 

@@ -40,6 +40,7 @@ class Listener(Loop):
         if now >= self._next_test:
             self._test()
             self._next_test = now + TEST_EVERY
+            return 0.0  # It works (again): that is not to be told with the next message only.
         messages = self._session.wait(min(WAIT, self._next_test - time.monotonic()), self._interrupt.fileno())
         self._interrupt.settle()
         self._deliver(messages)

@@ -150,6 +150,11 @@ class Process:
     def _end(self, code: int) -> int:
         self._state = "draining"
         self._consumer.drain()
+        if code == RECYCLE:
+            # There is no hurry, and a job that every replacement interrupts would never end.
+            while self._held and self._asked.level == Level.RUN and self._stuck is None:
+                self._asked.wait(0.2)
+            code = code if self._stuck is None else HARD_TIMEOUT
         grace_ends = time.monotonic() + (0.0 if code == HARD_TIMEOUT else self._plan.grace)
         while self._held and time.monotonic() < grace_ends and self._asked.level < Level.NOW:
             self._asked.wait(0.05)
@@ -195,7 +200,7 @@ class Process:
     def _after_settlement(self) -> None:
         if self._plan.burst and not self._held:
             self._consumer.catch_up()  # Its next look tells whether that was all.
-        if self._plan.burst or self._asked.level > Level.RUN:
+        if self._plan.burst or self._state != "running":
             self._asked.poke()
 
     def _roomier(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db.models import Count
 
-from django_pgbus.models import Archived, DeadLetter, Delayed, Message
+from django_pgbus.models import Delayed, Message
 
 PATH = "shop.tasks."
 STEPS = {f"{PATH}import_order": 4, f"{PATH}write_order": 3, f"{PATH}charge_payment": 2, f"{PATH}send_receipt": 1}
@@ -22,12 +22,6 @@ def open_jobs() -> dict[str, int]:
     return found
 
 
-def ended_jobs() -> int:
-    """Return how many jobs have ended, well or not."""
-    return sum(model.objects.filter(task__startswith=PATH).count() for model in (Archived, DeadLetter))
-
-
-def share_done() -> float:
-    """Return which share of all steps is done, from 0 to 1; exactly 1 when no job is open."""
-    to_come = sum(number * STEPS.get(task, 1) for task, number in open_jobs().items())
-    return 1.0 if not to_come else (done := ended_jobs()) / (done + to_come)
+def steps_to_come() -> int:
+    """Return how many steps the open jobs have before them, their own included; 0 when none is open."""
+    return sum(number * STEPS.get(task, 1) for task, number in open_jobs().items())

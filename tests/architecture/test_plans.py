@@ -116,7 +116,9 @@ def faults(name):
     """Return what is wrong with the plan of a statement."""
     plan = plan_of(name)
     found = [
-        f"{kind} on {table}" for kind, table, _ in plan if kind == "Seq Scan" and table in ("pgbus_messages", "pgbus_delayed")
+        f"{kind} on {table}"
+        for kind, table, _ in plan
+        if kind == "Seq Scan" and table in ("pgbus_messages", "pgbus_delayed")
     ]
     found += ["Sort under the locks" for kind, _, above in plan if kind.endswith("Sort") and "LockRows" in above]
     found += [f"{kind} of rows to lock" for kind, _, _ in plan if kind.startswith("Bitmap")]

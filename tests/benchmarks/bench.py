@@ -26,11 +26,14 @@ class Bench:
     seconds: float | None
     peers: tuple[str, ...]
     versions: dict[str, str] = field(default_factory=dict)
+    noise: list[float] = field(default_factory=list)  # before each run
 
     def each_run(self) -> Iterator[int]:
         """Yield the number of each run, and say so."""
         for number in range(self.runs):
-            print(f"{self.name}: run {number + 1} of {self.runs}, load {machine.load()}", file=sys.stderr, flush=True)
+            self.noise.append(machine.busy())
+            heard = f"load {machine.load()}, processors busy {self.noise[-1]:.0%}"
+            print(f"{self.name}: run {number + 1} of {self.runs}, {heard}", file=sys.stderr, flush=True)
             yield number
 
     def systems(self) -> list[System]:
@@ -46,11 +49,12 @@ class Bench:
         self.install(OURS, database)
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        """Return what a reader must know to judge the figures; at the end, for it says the load then."""
+        """Return what a reader must know to judge the figures; asked for at the end."""
         return {
             **more,
             "runs": self.runs,
             **machine.describe(),
+            "busy_before_runs": self.noise,
             "versions": self.versions,
             "postgres": self.server.describe(),
         }

@@ -85,7 +85,7 @@ def drain(system: System, counters: Counters, database: Database, jobs: int, *op
         before = machine.processor_seconds(worker.pid)  # what the start of an interpreter costs is no job's
         watch(worker, counters, lambda _, count: count >= jobs)
         waited = time.monotonic()
-        while connection.execute(system.pending).fetchone() != (0,):  # type: ignore[call-overload]
+        while connection.execute(system.pending).fetchone() != (0,):
             _go_on(worker, waited, jobs)
             time.sleep(0.005)
         ended = time.time()

@@ -15,6 +15,8 @@ import json
 import random
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 
@@ -37,9 +39,8 @@ def main(name: str, action: str, *rest: str) -> None:
     if action == "work":
         module.work(*rest)
         return
-    numbers = [float(text) if "." in text else int(text) for text in rest]
-    call = latency if action == "latency" else getattr(module, action)
-    result = call(module, *numbers) if action == "latency" else call(*numbers)
+    call: Callable[..., Any] = partial(latency, module) if action == "latency" else getattr(module, action)
+    result = call(*(float(text) if "." in text else int(text) for text in rest))
     print(json.dumps(result), flush=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 
 def median(values: Iterable[float | None]) -> float | None:
@@ -39,6 +39,14 @@ def milliseconds(name: str, seconds: Sequence[float]) -> dict[str, float | None]
         f"{name}_p99_ms": rounded(percentile(values, 99), 2),
         f"{name}_max_ms": rounded(max(values, default=None), 2),
     }
+
+
+@overload
+def rounded(value: float, digits: int | None = None) -> float: ...
+@overload
+def rounded(value: None, digits: int | None = None) -> None: ...
+@overload
+def rounded(value: float | None, digits: int | None = None) -> float | None: ...
 
 
 def rounded(value: float | None, digits: int | None = None) -> float | None:

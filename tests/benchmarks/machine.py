@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +16,24 @@ def load() -> float:
     return round(os.getloadavg()[0], 2)
 
 
+def busy(seconds: float = 1.0) -> float:
+    """Return which share of the processors is used while we do nothing; tells at once what the load tells later."""
+    before = _jiffies()
+    time.sleep(seconds)
+    used, idle = (after - was for after, was in zip(_jiffies(), before, strict=True))
+    return round(used / max(used + idle, 1), 2)
+
+
+def _jiffies() -> tuple[int, int]:
+    """Return the time used and the time idle since boot, of all processors together."""
+    fields = [int(text) for text in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    idle = fields[3] + fields[4]
+    return sum(fields) - idle, idle
+
+
 def describe() -> dict[str, Any]:
     """Return what the figures depend on."""
-    return {"cores": os.cpu_count(), "python": platform.python_version(), "load": load()}
+    return {"cores": os.cpu_count(), "python": platform.python_version()}
 
 
 def family(pid: int) -> list[int]:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.pop(0)  # this folder, whose names are common words
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.benchmarks import machine

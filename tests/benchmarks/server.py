@@ -48,7 +48,7 @@ class Database:
     def value(self, sql: str) -> Any:
         """Return the first column of the first row."""
         with self.connect() as connection:
-            row = connection.execute(sql).fetchone()  # type: ignore[call-overload]
+            row = connection.execute(sql).fetchone()
             return row[0] if row else None
 
     def settle(self) -> None:
@@ -114,7 +114,7 @@ class Server:
 
     def _create(self, name: str, options: str = "") -> None:
         self._drop(name)
-        self.admin.execute(f"CREATE DATABASE {name} {options}")  # type: ignore[call-overload]
+        self.admin.execute(f"CREATE DATABASE {name} {options}")
 
     def _drop(self, name: str) -> None:
-        self.admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")  # type: ignore[call-overload]
+        self.admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")

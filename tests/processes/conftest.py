@@ -13,7 +13,9 @@ from tests.processes.harness import RunWorker, described, prepare_runs, started
 
 
 @pytest.fixture
-def runworker(transactional_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., RunWorker]]:
+def runworker(
+    transactional_db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., RunWorker]]:
     """
     Start `manage.py runworker` with these options on the test's database.
 

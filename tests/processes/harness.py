@@ -67,7 +67,9 @@ def when(name: str, event: str, which: str = "min") -> float:
     """Return the time of the first (or `max`: the last) such row, in seconds of the database's clock."""
     assert which in {"min", "max"}
     return float(
-        value(f"SELECT extract(epoch FROM {which}(at)) FROM process_test_runs WHERE name = %s AND event = %s", name, event)
+        value(
+            f"SELECT extract(epoch FROM {which}(at)) FROM process_test_runs WHERE name = %s AND event = %s", name, event
+        )
     )
 
 
@@ -104,6 +106,12 @@ def is_archived(id: Any) -> bool:
 
 def is_dead(id: Any) -> bool:
     return bool(execute("SELECT 1 FROM pgbus_dead_letters WHERE id = %s", int(id)))
+
+
+def finished(job: Any) -> Any:
+    """Wait until a job has succeeded, and return it."""
+    until(lambda: is_archived(job.id))
+    return job
 
 
 def count(table: str) -> int:

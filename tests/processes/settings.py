@@ -1,4 +1,4 @@
-"""The settings of the workers that these tests start: those of the suite, on the database and with the values that a test names."""
+"""The settings of the workers that these tests start: those of the suite, with the values that a test names."""
 
 from __future__ import annotations
 

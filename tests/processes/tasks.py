@@ -143,7 +143,7 @@ async def awaits_in_spite_of_its_timeout(name: str) -> None:
 @task(timeout=0.3, max_attempts=1)
 async def blocks_the_event_loop(name: str) -> None:
     await arecord(name, "began")
-    time.sleep(3600)
+    time.sleep(3600)  # noqa: ASYNC251
 
 
 # --- ends ---------------------------------------------------------------------------------------------
@@ -153,6 +153,26 @@ async def blocks_the_event_loop(name: str) -> None:
 def leaves(name: str, code: int) -> None:
     record(name, "began")
     os._exit(code)
+
+
+@task(takes_context=True)
+def forks_and_leaves(context: Any, name: str, seconds: float) -> None:
+    """End with the process, once, while a copy of it lives on."""
+    if value_of(name, "began"):
+        return
+    record(name, "began")
+    if os.fork() == 0:
+        time.sleep(seconds)
+        os._exit(0)
+    os._exit(3)
+
+
+def value_of(name: str, event: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM process_test_runs WHERE name = %s::text AND event = %s::text", [name, event]
+        )
+        return int(cursor.fetchone()[0])
 
 
 @task(max_attempts=1)

@@ -8,7 +8,7 @@ import pytest
 
 from django_pgbus import enqueue_many
 from tests.processes import tasks
-from tests.processes.harness import count, dead, execute, is_archived, is_dead, runs, until
+from tests.processes.harness import alive, count, dead, execute, is_archived, is_dead, runs, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True, available_apps=["django_pgbus"])]
 
@@ -31,7 +31,8 @@ def test_a_job_that_ends_its_process_runs_out_of_attempts_whatever_its_exit_code
 
 @pytest.mark.slow
 def test_one_killer_among_a_hundred_innocents(runworker):
-    worker = runworker("--processes=2", "--threads=4")
+    # What had been claimed and not yet been reported when its process died waits for its lease.
+    worker = runworker("--processes=2", "--threads=4", pgbus={"VISIBILITY_TIMEOUT": 6})
     worker.ready(2)
     began = time.monotonic()
     first = enqueue_many(tasks.naps, [((f"innocent {n}", 0.01), {}) for n in range(37)])
@@ -68,4 +69,18 @@ def test_exits_by_exception_are_failures_and_the_process_goes_on(runworker):
         "KeyboardInterrupt",
     ]
     assert worker.children() == children
+    assert worker.stop() == 0
+
+
+def test_a_process_that_dies_while_something_it_started_lives_on_is_noticed_at_once(runworker):
+    worker = runworker("--threads=1", pgbus={"VISIBILITY_TIMEOUT": 60})
+    (child,) = worker.ready()
+    # The copy holds the pipes of its parent, and its connections.
+    job = tasks.forks_and_leaves.enqueue("forks", 20)
+    until(lambda: runs("forks", "began"))
+    until(lambda: not alive(child))
+    began = time.monotonic()
+    until(lambda: is_archived(job.id))
+    print(f"run again {time.monotonic() - began:.2f} s after the end of its process")
+    assert time.monotonic() - began < 15
     assert worker.stop() == 0

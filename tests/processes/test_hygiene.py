@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.processes.harness import (
     archived,
     count,
     execute,
+    finished,
     is_archived,
     job_sessions,
     memory,
@@ -59,26 +61,33 @@ def test_language_time_zone_and_context_are_as_in_the_settings_again(runworker):
     tasks.changes_everything_else.enqueue()
     seen = result(tasks.looks_around.enqueue())
     assert (seen["language"], seen["zone"], seen["mood"]) == ("en", "Europe/Madrid", "calm")
-    tasks.achanges_everything_else.enqueue()
-    seen = result(tasks.alooks_around.enqueue())
-    assert seen == {"language": "en", "zone": "Europe/Madrid", "mood": "calm", "atomic": False}
+    assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "while another one runs on"])
+def test_what_an_async_job_leaves_behind_is_not_there_for_the_next(runworker, alone):
+    worker = runworker("--threads=1", "--grace=0", database_more=PERSISTENT)
+    worker.ready()
+    if not alone:
+        tasks.awaits.enqueue("long", 600)
+        until(lambda: runs("long", "began"))
+    for _ in range(3):
+        finished(tasks.achanges_everything_else.enqueue())
+        seen = result(tasks.alooks_around.enqueue())
+        assert seen == {"language": "en", "zone": "Europe/Madrid", "mood": "calm", "atomic": False}
+        finished(tasks.areads.enqueue("reads"))
     assert worker.stop() == 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "more"),
-    [({}, {}), ({"DEBUG": True}, PERSISTENT), ({}, {"OPTIONS": {"pool": {"min_size": 1, "max_size": 4}}})],
-    ids=["as it comes", "DEBUG=True, CONN_MAX_AGE=600", "pool"],
+    [({}, {}), ({"DEBUG": True}, PERSISTENT)],
+    ids=["as it comes", "DEBUG=True, CONN_MAX_AGE=600"],
 )
 def test_ten_thousand_jobs_on_four_threads_take_no_more_connections_and_memory_than_a_thousand(
     runworker, settings, more
 ):
-    from django.db import connection
-
-    if "OPTIONS" in more:
-        pytest.importorskip("psycopg_pool")
-        more = {"OPTIONS": {**connection.settings_dict["OPTIONS"], **more["OPTIONS"]}, "CONN_MAX_AGE": 0}
     worker = runworker("--threads=4", settings=settings, database_more=more)
     (child,) = worker.ready()
     seen, used = [], {}
@@ -112,12 +121,20 @@ def test_a_pool_survives_the_jobs_and_gets_its_connections_back(runworker):
     worker.ready()
     first = result(tasks.names_the_pool.enqueue())
     # Six threads, two connections: whoever kept one would starve the others.
-    jobs = enqueue_many(tasks.reads, [((n,), {}) for n in range(300)])
-    until(lambda: all(is_archived(job.id) for job in jobs[-1:]) and count("pgbus_archive") == 301)
+    seen = []
+
+    def done() -> int:
+        seen.append(job_sessions())
+        return count("pgbus_archive")
+
+    for total in (1001, 2001):
+        enqueue_many(tasks.reads, [((n,), {}) for n in range(1000)])
+        until(lambda: done() == total)  # noqa: B023
     last = result(tasks.names_the_pool.enqueue())
     assert last[0] == first[0], "The pool is the same."
     assert execute("SELECT max(attempts) FROM pgbus_archive") == [(1,)]
-    assert job_sessions() <= 2
+    print(f"connections of the pool: {min(seen)} to {max(seen)}")
+    assert max(seen) <= 2
     tasks.leaks_an_open_transaction.enqueue()
     tasks.leaks_a_broken_transaction.enqueue()
     seen = result(tasks.looks_around.enqueue())
@@ -140,7 +157,7 @@ def test_with_conn_max_age_0_an_idle_worker_keeps_no_connection_of_its_jobs(runw
 def test_a_connection_that_was_killed_while_the_worker_slept_stops_no_job(runworker, checks):
     worker = runworker("--threads=1", database_more={"CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": checks})
     children = worker.ready()
-    until(lambda: is_archived(tasks.reads.enqueue().id))
+    finished(tasks.reads.enqueue())
     until(lambda: job_sessions() == 1)
     assert terminate("") == 1
     jobs = [tasks.reads.enqueue() for _ in range(5)]
@@ -161,4 +178,30 @@ def test_a_connection_of_async_jobs_that_was_killed_is_replaced_though_one_of_th
     jobs = [tasks.areads.enqueue("short") for _ in range(3)]
     until(lambda: all(is_archived(job.id) for job in jobs), 15)
     print("attempts after the kill:", [archived(job.id)["attempts"] for job in jobs])
+    assert worker.stop() == 0
+
+
+SESSION = {
+    "idle sessions are ended": "-c idle_session_timeout=700",
+    "transactions are serializable": "-c default_transaction_isolation=serializable",
+    "statements are cut short": "-c statement_timeout=3000 -c lock_timeout=500",
+    "plans are always custom": "-c plan_cache_mode=force_custom_plan",
+}
+
+
+@pytest.mark.parametrize("options", SESSION.values(), ids=SESSION.keys())
+def test_what_the_database_sets_for_every_session_disturbs_no_worker(runworker, options):
+    from django.db import connection
+
+    more = {"OPTIONS": {**connection.settings_dict["OPTIONS"], "options": options}}
+    worker = runworker("--processes=2", "--threads=4", database_more=more)
+    children = worker.ready(2)
+    for total in (400, 800):
+        enqueue_many(tasks.reads, [((n,), {}) for n in range(400)])
+        until(lambda: count("pgbus_archive") == total)  # noqa: B023
+        rested = time.monotonic() + 2
+        until(lambda: time.monotonic() > rested)  # noqa: B023
+    assert execute("SELECT max(attempts) FROM pgbus_archive") == [(1,)]
+    assert worker.children() == children
+    assert [line for line in worker.log.splitlines() if " lost the database" in line or "goes on" in line] == []
     assert worker.stop() == 0

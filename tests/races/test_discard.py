@@ -167,7 +167,7 @@ def test_a_discard_takes_its_locks_in_order():
     """Inside a caller's transaction all of them are held at the same time: the line first, then the delayed."""
     order = ["DISCARD_READY", "MARK_DISCARD", "DISCARD_DELAYED"]
     ids = put(2)
-    running, later = claim()
+    _running, later = claim()
     snooze(later)
     seen = []
 

@@ -11,8 +11,9 @@ import pytest
 
 from django_pgbus.queues import line as line_module
 from django_pgbus.queues.line import SETTLE, Line
+from django_pgbus.queues.message import Level
 from tests.line import COMMITTED, DEFAULT, LEASE, claim, claim_one, put, succeed
-from tests.sessions import sessions
+from tests.sessions import sessions, until
 
 pytestmark = [COMMITTED, pytest.mark.races]
 
@@ -176,6 +177,59 @@ def test_looks_prove_in_between_polls_too(clock):
     put(3)
     claim(line)
     look(line, clock)
-    line.poll([DEFAULT], ["default"], LEASE)  # no look: too early
-    look(line, clock)
-    assert line.floors[DEFAULT].base > 0
+
+    def moved():
+        line.poll([DEFAULT], ["default"], LEASE)  # no look: too early
+        look(line, clock)
+        return line.floors[DEFAULT].base > 0
+
+    until(moved)
+
+
+def test_wake_ups_that_come_late_do_not_hold_the_floor_down(clock):
+    """Under load most of them do: what they name was claimed already, and only what is not below them is in doubt."""
+    line = Line()
+    for _ in range(40):
+        put()
+        (delivery,) = claim(line)
+        succeed(delivery)
+        clock.pass_(0.01)
+        line.lower(DEFAULT, delivery.position)
+    assert delivery.position - line.floors[DEFAULT].floor < 20
+
+
+def test_a_wake_up_from_far_below_takes_the_floor_down_to_it(clock):
+    line = Line()
+    put(10)
+    first, *_ = passed_over(line, clock, 10)
+    line.lower(DEFAULT, first.position)
+    assert line.floors[DEFAULT].floor == line.floors[DEFAULT].reach() == first.position - 1
+
+
+def test_a_claim_that_stopped_at_its_limit_lets_the_floor_rise_only_as_far_as_it_looked(clock):
+    line = Line()
+    with sessions() as producer:
+        producer.open()
+        late = producer.do(put, 3)
+        put()
+        claim(line)
+        producer.commit()
+    clock.pass_(1)
+    assert [delivery.id for delivery in claim(line, 1)] == late[:1]
+    clock.pass_(1)
+    assert [delivery.id for delivery in claim(line)] == late[1:]
+
+
+def test_levels_behind_one_that_fills_a_claim_have_not_been_looked_at(clock):
+    line, levels = Line(), [Level("default", 9), DEFAULT]
+    with sessions() as producer:
+        producer.open()
+        (late,) = producer.do(put)
+        put()
+        claim(line, levels=levels)
+        producer.commit()
+    for _ in range(5):
+        clock.pass_(1)
+        put(priority=9)
+        assert claim(line, 1, levels)[0].level.priority == 9
+    assert claim_one(line=line, levels=levels).id == late

@@ -209,7 +209,7 @@ def test_the_suspects_of_one_capsule_do_not_wait_for_those_of_another(worker):
     """Both have had suspects before, so both have the level; only the second has one now."""
     suspects("first", "second")
     w = worker("first: 1; second: 1")
-    for shelf in w.shelves:
+    for _shelf in w.shelves:
         w.settle()
         done = [d for s in w.shelves for d in s.take_back()]
         succeed(*done)

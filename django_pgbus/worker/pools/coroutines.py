@@ -6,14 +6,15 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from typing import Any, Final
 
 from asgiref.sync import sync_to_async
+from django.db import connections
 
 from django_pgbus.queues.message import Delivery
-from django_pgbus.worker.hygiene import tidy
+from django_pgbus.worker.hygiene import is_left_open, tidy
 
 TIDY_EVERY: Final = 1.0  # seconds, under a load that never ends
 
@@ -29,6 +30,7 @@ class CoroutinePool:
         self._tasks: dict[Delivery, asyncio.Task[None]] = {}
         self.pending = 0
         self._tidied = 0.0
+        self._connections: Sequence[Any] = ()  # of asgiref's thread, in which sync calls of async code run
 
     def put(self, delivery: Delivery, prepared: Any) -> None:
         """Start one, from any thread."""
@@ -45,11 +47,16 @@ class CoroutinePool:
     def cancel_all(self) -> None:
         """Cancel whatever runs, from any thread."""
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in list(self._tasks.values())])
+            self._loop.call_soon_threadsafe(self._cancel_each)
+
+    def _cancel_each(self) -> None:
+        for delivery in list(self._tasks):
+            self._cancel(delivery)
 
     def _cancel(self, delivery: Delivery) -> None:
-        if task := self._tasks.get(delivery):
-            task.cancel()
+        if (task := self._tasks.get(delivery)) and self._loop is not None:
+            # Soon: a task that is cancelled before its first step never runs, and nobody would tell its end.
+            self._loop.call_soon(task.cancel)
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -71,8 +78,12 @@ class CoroutinePool:
             with self._lock:
                 self.pending -= 1
             now = time.monotonic()
-            if not self._tasks or now - self._tidied > TIDY_EVERY:
+            if not self._tasks or now - self._tidied > TIDY_EVERY or any(map(is_left_open, self._connections)):
                 self._tidied = now
                 # Sync ORM calls of async code run in asgiref's own thread; so must the tidying.
                 with contextlib.suppress(Exception, asyncio.CancelledError):
-                    await sync_to_async(tidy)(idle=not self._tasks)
+                    await sync_to_async(self._tidy)()
+
+    def _tidy(self) -> None:
+        tidy(idle=not self._tasks)
+        self._connections = connections.all()

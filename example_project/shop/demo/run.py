@@ -19,7 +19,7 @@ from shop.demo.progress import Progress
 from shop.demo.workers import MANAGE, Workers
 from shop.gateway import Gateway
 from shop.importing import Imported, import_file
-from shop.jobs import open_jobs, share_done
+from shop.jobs import open_jobs, steps_to_come
 
 LOOK = 0.1  # seconds between two looks at the queue; more where a look takes long
 PATIENCE = 90  # seconds without any progress before the demonstration gives up
@@ -56,7 +56,7 @@ def run(plan: Plan, out: OutputWrapper) -> bool:
         stopped = [] if plan.serve else workers.stop()
         closing = close(plan.file, imported, gateway, killed=workers.killed)
         closing.require("exit codes of the workers", stopped, [0] * len(stopped))
-        closing.require("whether a worker was killed", workers.killed > 0, True)
+        closing.require("whether a worker was killed", workers.killed > 0, imported.enqueued > 0)
         tell(closing, progress)
         if plan.serve:
             serve(plan, workers, progress)
@@ -92,19 +92,20 @@ def enqueue(plan: Plan, progress: Progress) -> Imported:
 
 def watch(plan: Plan, workers: Workers, progress: Progress) -> None:
     """Wait until every job has ended, killing a worker now and then, or until nothing moves any more."""
-    share = -1.0
+    total, to_come = steps_to_come(), -1
     moved = killed = time.monotonic()
-    while share < 1:
-        before, began = share, time.monotonic()
-        share = share_done()
+    while to_come:
+        before, began = to_come, time.monotonic()
+        to_come = steps_to_come()
+        share = 1 - to_come / total if to_come else 1.0
         now = time.monotonic()
         time.sleep(max(LOOK, 5 * (now - began)))
-        moved = now if share != before else moved
+        moved = now if to_come != before else moved
         progress.show(share, f"{workers.killed} killed")
         if now - moved > PATIENCE:
             progress.say(f"Nothing has moved for {PATIENCE} s. Open jobs: {open_jobs()}")
             break
-        if share < 1 and _is_time_to_kill(plan, share, workers.killed, now - killed) and (victim := workers.kill_one()):
+        if to_come and _is_time_to_kill(plan, share, workers.killed, now - killed) and (victim := workers.kill_one()):
             killed = now
             progress.say(f"{victim}, at {share:.0%}")
         for line in workers.keep_going():

@@ -13,6 +13,7 @@ same arguments and decode them. The peers run in the Python of their venv: see `
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tests.benchmarks.bench import Bench
@@ -54,7 +55,7 @@ def run(bench: Bench) -> Report:
 
 def one(bench: Bench, system: System, jobs: int) -> dict[str, Any]:
     """Fill a fresh database, empty it, and return what that came to."""
-    with bench.server.fresh(system.name, lambda database: bench.install(system, database)) as database:
+    with bench.server.fresh(system.name, partial(bench.install, system)) as database:
         bench.counters.clear()
         filled = system.run(bench.counters, database, "send_many", jobs)
         database.settle()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from tests.benchmarks.bench import Bench
@@ -45,7 +46,7 @@ def run(bench: Bench) -> Report:
     for _ in bench.each_run():
         found: dict[str, Any] = {}
         for system in systems:
-            with bench.server.fresh(system.name, lambda database, s=system: bench.install(s, database)) as database:
+            with bench.server.fresh(system.name, partial(bench.install, system)) as database:
                 found |= one(bench, system, database, samples, checks)
         runs.append(found)
     middle = medians(runs)

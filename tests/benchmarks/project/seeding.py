@@ -31,7 +31,7 @@ ARCHIVED: Final = """
 def seed(database: Database, sql: str, count: int) -> None:
     """Put `count` rows into a table."""
     with database.connect() as connection:
-        connection.execute(sql, [TEXT, count])  # type: ignore[call-overload]
+        connection.execute(sql, [TEXT, count])
 
 
 def seeds(install: Callable[[Database], None], *parts: tuple[str, int]) -> Callable[[Database], None]:

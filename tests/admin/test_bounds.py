@@ -1,0 +1,142 @@
+"""A page asks as much of the database for twenty thousand rows as for ten, and gives up in time."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection, transaction
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from django_pgbus.admin import bounds
+from django_pgbus.models import Archived, DeadLetter, Delayed, Message
+from tests.admin import rows
+
+pytestmark = pytest.mark.django_db
+
+WORK = "'tests.admin.tasks.import_order', 'default', '{\"args\": [1], \"kwargs\": {}}'::json"
+SEED = [
+    f"""INSERT INTO pgbus_messages (queue, priority, task, backend, payload)
+        SELECT 'q' || n %% 5, 0, {WORK} FROM generate_series(1, %s) AS n""",
+    f"""INSERT INTO pgbus_delayed (queue, priority, task, backend, payload, due_at, reason)
+        SELECT 'q' || n %% 5, 0, {WORK}, statement_timestamp() + n * interval '1 s',
+               CASE WHEN n %% 10 = 0 THEN 'retry' ELSE 'scheduled' END FROM generate_series(1, %s) AS n""",
+    f"""INSERT INTO pgbus_archive (queue, priority, task, backend, payload, outcome, result, started_at, finished_at)
+        SELECT 'q' || n %% 5, 0, {WORK}, CASE WHEN n %% 10 = 0 THEN 'discarded' ELSE 'succeeded' END, '1',
+               statement_timestamp() - n * interval '1 s', statement_timestamp() - n * interval '1 s'
+        FROM generate_series(1, %s) AS n""",
+    f"""INSERT INTO pgbus_dead_letters (queue, priority, task, backend, payload, reason, errors, died_at)
+        SELECT 'q' || n %% 5, 0, {WORK}, CASE WHEN n %% 10 = 0 THEN 'gave_up' ELSE 'exhausted' END,
+               '[{{"exception": "E", "traceback": "E: x"}}]', statement_timestamp() - n * interval '1 s'
+        FROM generate_series(1, %s) AS n""",
+]
+LISTS = {
+    "message": ["", "?state=ready", "?state=running", "?queue=q1", "?q=import", "?q=nothing", "?q=1", "?o=1"],
+    "delayed": ["", "?reason=retry", "?reason=snoozed", "?queue=q1", "?q=import", "?q=nothing"],
+    "archived": ["", "?outcome=discarded", "?queue=q1", "?q=import", "?q=nothing", "?o=6"],
+    "deadletter": ["", "?reason=gave_up", "?queue=q1", "?q=import", "?q=nothing", "?o=4"],
+    "queuestate": [""],
+    "worker": [""],
+}
+
+
+def seed(number: int) -> None:
+    with connection.cursor() as cursor:
+        for statement in SEED:
+            cursor.execute(statement, [number])
+        cursor.execute(
+            "UPDATE pgbus_messages SET leased_until = statement_timestamp() + interval '1 h', "
+            "claimed_at = statement_timestamp() WHERE id IN (SELECT id FROM pgbus_messages "
+            "ORDER BY position LIMIT 3)"
+        )
+        cursor.execute("ANALYZE pgbus_messages, pgbus_delayed, pgbus_archive, pgbus_dead_letters")
+
+
+def pages() -> list[str]:
+    addresses = [reverse(f"admin:pgbus_{model}_changelist") + query for model, all in LISTS.items() for query in all]
+    for model in (Message, Delayed, Archived, DeadLetter):
+        job = model._default_manager.order_by("pk").first()
+        addresses.append(reverse(f"admin:pgbus_{model._meta.model_name}_change", args=[job.pk]))
+    return [*addresses, reverse("admin:pgbus_queuestate_pause", args=["q1"]), reverse("admin:app_list", args=["pgbus"])]
+
+
+def asked(client: Client) -> dict[str, list[str]]:
+    """Return the statements of each page."""
+    found = {}
+    for address in pages():
+        ContentType.objects.clear_cache()
+        with CaptureQueriesContext(connection) as queries:
+            assert client.get(address).status_code == 200, address
+        found[re.sub(r"/\d+/", "/1/", address)] = [query["sql"] for query in queries.captured_queries]
+    return found
+
+
+@pytest.mark.slow
+def test_twenty_thousand_rows_take_as_many_queries_as_ten(admin_client: Client) -> None:
+    rows.a_worker()
+    seed(10)
+    few = {address: len(sent) for address, sent in asked(admin_client).items()}
+    seed(20_000)
+    many = {address: len(sent) for address, sent in asked(admin_client).items()}
+    assert many == few
+    assert max(many.values()) <= 16
+
+
+def test_nothing_counts_without_an_end(admin_client: Client) -> None:
+    rows.a_worker()
+    seed(60)
+    for address, sent in asked(admin_client).items():
+        for sql in sent:
+            if re.search(r"count\(\*\)", sql, re.IGNORECASE):
+                assert "LIMIT" in sql, address
+            assert "DISTINCT" not in sql, address
+
+
+def slow(*args: Any, **kwargs: Any) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_sleep(10)")
+
+
+def test_a_page_that_takes_too_long_says_so(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "PATIENCE", 50)
+    monkeypatch.setattr("django_pgbus.queues.stats.names", slow)
+    monkeypatch.setattr("django_pgbus.queues.stats.queues", slow)
+    for name in ("message", "queuestate"):
+        response = admin_client.get(reverse(f"admin:pgbus_{name}_changelist"))
+        assert response.status_code == 503
+        assert "told to stop" in response.content.decode()
+    assert (
+        "The numbers cannot be read just now."
+        in admin_client.get(reverse("admin:app_list", args=["pgbus"])).content.decode()
+    )
+
+
+def timeout() -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        return str(cursor.fetchone()[0])
+
+
+def test_the_time_limit_ends_with_the_page() -> None:
+    with transaction.atomic():
+        before = timeout()
+        with bounds.bounded():
+            assert timeout() == "5s"
+        assert timeout() == before
+
+
+def test_a_shorter_limit_of_the_project_stays() -> None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SET LOCAL statement_timeout = '700ms'")
+        with bounds.bounded():
+            assert timeout() == "700ms"
+        assert timeout() == "700ms"
+
+
+def test_other_errors_are_passed_on() -> None:
+    with pytest.raises(ZeroDivisionError), bounds.bounded():
+        raise ZeroDivisionError

@@ -1,0 +1,126 @@
+"""Whatever comes from outside stays text, on every page, title, message and attribute."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from django.contrib.admin.utils import quote
+from django.test import Client
+from django.urls import reverse
+from django.utils.safestring import mark_safe
+
+from django_pgbus.models import QueueState
+from django_pgbus.tasks import lifecycle
+from tests.admin import rows
+
+pytestmark = pytest.mark.django_db
+
+EVIL = '"><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7|add:"7" }} \'; --'
+SHORT = "<script>x</script>"
+
+
+class Tags(HTMLParser):
+    """Collects what a browser would run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inline: list[str] = []
+        self.events: list[str] = []
+        self.images: list[str | None] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "img" and not (dict(attrs)["src"] or "").startswith("/static/admin/"):
+            self.images.append(dict(attrs)["src"])
+        self.events += [name for name, _ in attrs if name.startswith("on") or name == "style"]
+        self.events += [f"{name}={value}" for name, value in attrs if (value or "").startswith("javascript:")]
+        if tag == "style" or (tag == "script" and not dict(attrs).get("src")):
+            self.inline.append(tag)
+
+
+def harmless(client: Client, path: str, *, data: dict[str, Any] | None = None) -> str:
+    response = client.post(path, data) if data else client.get(path, follow=True)
+    assert response.status_code == 200, path
+    text = response.content.decode()
+    seen = Tags()
+    seen.feed(text)
+    assert not seen.inline, path
+    assert not seen.events, path
+    assert not seen.images, path
+    assert "alert(1)</script>" not in text
+    return text
+
+
+@pytest.fixture
+def evil() -> dict[str, Any]:
+    error = rows.error(exception=f"shop.{EVIL}", traceback=f"Traceback\n{EVIL}", worker=EVIL)
+    work = {"queue": EVIL, "task": EVIL, "payload": rows.payload(EVIL, **{SHORT: EVIL}), "errors": [error]}
+    worker = rows.a_worker(name=EVIL, host=EVIL, version=SHORT, queues=EVIL)
+    QueueState.objects.create(queue=EVIL, paused_at=rows.now(), paused_by=EVIL)
+    return {
+        "ready": rows.a_message(**work),
+        "importable": rows.a_message(**{**work, "task": rows.TASK}),
+        "running": rows.a_running(worker.id, **work),
+        "delayed": rows.a_delayed(**work),
+        "archived": rows.an_archived(**{**work, "task": rows.TASK}, result=json.dumps(EVIL), note=EVIL),
+        "dead": rows.a_dead_letter(**work),
+        "worker": worker,
+    }
+
+
+def test_on_the_pages_of_jobs(evil: dict[str, Any], admin_client: Client) -> None:
+    for which in ("ready", "importable", "running", "delayed", "archived", "dead"):
+        job = evil[which]
+        model = job._meta.model_name
+        for path in (
+            reverse(f"admin:pgbus_{model}_changelist"),
+            reverse(f"admin:pgbus_{model}_changelist", query={"queue": EVIL}),
+            reverse(f"admin:pgbus_{model}_changelist", query={"q": EVIL}),
+            reverse(f"admin:pgbus_{model}_change", args=[job.pk]),
+            reverse(f"admin:pgbus_{model}_history", args=[job.pk]),
+        ):
+            harmless(admin_client, path)
+
+
+def test_the_arguments_are_there_as_text(evil: dict[str, Any], admin_client: Client) -> None:
+    text = harmless(admin_client, reverse("admin:pgbus_message_change", args=[evil["importable"].pk]))
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+
+
+def test_on_confirmations_and_in_what_they_tell(evil: dict[str, Any], admin_client: Client) -> None:
+    for which, decision in (("ready", "discard"), ("delayed", "discard"), ("dead", "redrive")):
+        job = evil[which]
+        model = job._meta.model_name
+        path = reverse(f"admin:pgbus_{model}_{decision}", args=[job.pk])
+        harmless(admin_client, path)
+        listed = reverse(f"admin:pgbus_{model}_changelist")
+        harmless(admin_client, listed, data={"action": decision, "_selected_action": job.pk, "index": 0})
+        admin_client.post(path, {"post": "yes"})
+        harmless(admin_client, listed)
+        harmless(admin_client, reverse("admin:index"))  # recent actions
+
+
+def test_on_the_pages_of_queues_and_workers(evil: dict[str, Any], admin_client: Client) -> None:
+    for name in ("queuestate", "worker"):
+        assert "&lt;script&gt;" in harmless(admin_client, reverse(f"admin:pgbus_{name}_changelist"))
+    for switch in ("resume", "pause"):
+        path = reverse(f"admin:pgbus_queuestate_{switch}", args=[quote(EVIL)])
+        assert "&lt;script&gt;" in harmless(admin_client, path)
+        admin_client.post(path, {"post": "yes"})
+        harmless(admin_client, reverse("admin:pgbus_queuestate_changelist"))
+    harmless(admin_client, reverse("admin:app_list", args=["pgbus"]))
+
+
+def test_a_text_marked_as_safe_is_still_text(admin_client: Client) -> None:
+    lifecycle.enqueue(
+        lifecycle.NewWork(task=mark_safe(EVIL), payload=rows.payload(mark_safe(EVIL)), queue=mark_safe(EVIL))
+    )
+    harmless(admin_client, reverse("admin:pgbus_message_changelist"))
+    harmless(admin_client, reverse("admin:pgbus_queuestate_changelist"))
+
+
+def test_no_page_of_ours_brings_a_script_or_style_of_its_own(places: Any, admin_client: Client) -> None:
+    for name in ("message", "delayed", "archived", "deadletter", "queuestate", "worker"):
+        harmless(admin_client, reverse(f"admin:pgbus_{name}_changelist"))

@@ -1,0 +1,181 @@
+"""Who may open and do what: every URL of every page, every method, every permission by itself."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.core import serializers
+from django.test import Client
+from django.urls import reverse
+
+from django_pgbus.admin import PAGES
+from django_pgbus.models import Archived, DeadLetter, Delayed, Level, Message, QueueState, Worker
+from tests.admin.conftest import Login, Places
+
+pytestmark = pytest.mark.django_db
+
+TABLES = [Message, Delayed, Archived, DeadLetter, QueueState, Level, Worker]
+METHODS = ["get", "head", "options", "post", "put", "patch", "delete"]
+NOBODY = "nobody"  # reads, writes, adds or deletes here, whoever it is
+
+# What each page asks for, beyond being staff.
+VIEWS = {
+    "message": "view_message",
+    "delayed": "view_delayed",
+    "archived": "view_archived",
+    "deadletter": "view_deadletter",
+    "queuestate": "view_queuestate",
+    "worker": "view_worker",
+}
+DECISIONS = {
+    ("message", "discard"): "discard_job",
+    ("delayed", "discard"): "discard_job",
+    ("deadletter", "redrive"): "redrive_dead_letter",
+    ("deadletter", "discard"): "discard_dead_letter",
+    ("queuestate", "pause"): "pause_queue",
+    ("queuestate", "resume"): "pause_queue",
+}
+ALL = sorted({*VIEWS.values(), *DECISIONS.values(), "hand_back_job"})
+
+
+def urls() -> list[tuple[str, str]]:
+    """Return (model, view) of every named URL that the pages register."""
+    return [
+        (model._meta.model_name, pattern.name.rpartition("_")[2])
+        for model in PAGES
+        for pattern in admin.site.get_model_admin(model).urls
+        if pattern.name
+    ]
+
+
+def address(model: str, view: str, places: Places) -> str:
+    if view in {"changelist", "add"}:
+        return reverse(f"admin:pgbus_{model}_{view}")
+    keys = {
+        "message": places.ready.pk,
+        "delayed": places.delayed.pk,
+        "archived": places.archived.pk,
+        "deadletter": places.dead.pk,
+        "queuestate": "default",
+    }
+    return reverse(f"admin:pgbus_{model}_{view}", args=[keys[model]])
+
+
+def needed(model: str, view: str) -> set[str]:
+    if view in {"add", "delete"}:
+        return {NOBODY}
+    return {VIEWS[model], *({DECISIONS[model, view]} if (model, view) in DECISIONS else ())}
+
+
+def dump() -> str:
+    return json.dumps(
+        [json.loads(serializers.serialize("json", model._default_manager.order_by("pk"))) for model in TABLES]
+    )
+
+
+def test_every_decision_has_a_url_of_its_own() -> None:
+    assert set(DECISIONS) <= set(urls())
+    pages = {page for _, page in urls()}
+    assert pages == {"changelist", "add", "change", "delete", "history", "discard", "redrive", "pause", "resume"}
+
+
+@pytest.mark.parametrize(("model", "view"), urls())
+def test_nobody_gets_in_without_being_staff(model: str, view: str, places: Places, login: Login) -> None:
+    before, path = dump(), address(model, view, places)
+    for client in (Client(), login(*ALL, is_staff=False)):
+        for method in METHODS:
+            response = getattr(client, method)(path)
+            assert response.status_code == 302, method
+            assert "/login/" in response["Location"]
+    assert dump() == before
+
+
+@pytest.mark.parametrize(("model", "view"), urls())
+def test_staff_without_the_permissions_of_a_page_is_refused(
+    model: str, view: str, places: Places, login: Login
+) -> None:
+    wanted = needed(model, view)
+    before, path = dump(), address(model, view, places)
+    # Everything but one of what is needed, and nothing at all.
+    for number, codenames in enumerate([[], *([other for other in ALL if other != one] for one in wanted)]):
+        client = login(*codenames, username=f"member{number}")
+        for method in METHODS:
+            assert getattr(client, method)(path).status_code == 403, (method, codenames)
+    assert dump() == before
+
+
+@pytest.mark.parametrize(("model", "view"), [pair for pair in urls() if needed(*pair) != {NOBODY}])
+def test_whoever_has_just_the_permissions_of_a_page_may_open_it(
+    model: str, view: str, places: Places, login: Login
+) -> None:
+    client = login(*needed(model, view))
+    if (model, view) == ("queuestate", "history"):
+        QueueState.objects.create(queue="default")
+    response = client.get(address(model, view, places))
+    assert response.status_code == (302 if (model, view) == ("queuestate", "change") else 200)
+
+
+@pytest.mark.parametrize(("model", "view"), urls())
+def test_only_a_post_to_a_decision_changes_anything(
+    model: str, view: str, places: Places, admin_client: Client
+) -> None:
+    QueueState.objects.create(queue="default")
+    before, path = dump(), address(model, view, places)
+    for method in METHODS:
+        if (model, view) in DECISIONS and method == "post":
+            continue
+        getattr(admin_client, method)(path)
+        getattr(admin_client, method)(f"{path}?post=yes&action=discard&_selected_action={places.ready.pk}")
+    assert dump() == before
+
+
+@pytest.mark.parametrize(("model", "view"), DECISIONS)
+def test_a_decision_without_its_token_is_refused(model: str, view: str, places: Places, admin_user: Any) -> None:
+    before = dump()
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(admin_user)
+    assert client.post(address(model, view, places), {"post": "yes"}).status_code == 403
+    assert dump() == before
+
+
+@pytest.mark.parametrize("model", VIEWS)
+def test_decisions_are_offered_only_to_those_who_may(model: str, places: Places, login: Login) -> None:
+    client = login(VIEWS[model])
+    path = reverse(f"admin:pgbus_{model}_changelist")
+    pages = [path]
+    if model in {"message", "delayed", "archived", "deadletter"}:
+        pages.append(address(model, "change", places))
+    for page in pages:
+        text = client.get(page).content.decode()
+        assert "/discard/" not in text
+        assert "/redrive/" not in text
+        assert "/pause/" not in text
+        assert 'name="action"' not in text
+
+
+def test_an_action_of_the_list_needs_its_permission(places: Places, login: Login) -> None:
+    client, before = login("view_message", "view_deadletter"), dump()
+    for model, action, pk in [("message", "discard", places.ready.pk), ("deadletter", "redrive", places.dead.pk)]:
+        path = reverse(f"admin:pgbus_{model}_changelist")
+        client.post(path, {"action": action, "_selected_action": pk, "post": "yes"})
+        client.post(path, {"action": action, "_selected_action": pk, "index": 0})
+    assert dump() == before
+
+
+def test_an_action_without_confirmation_changes_nothing(places: Places, admin_client: Client) -> None:
+    before = dump()
+    for model, action, pk in [("message", "discard", places.ready.pk), ("deadletter", "redrive", places.dead.pk)]:
+        path = reverse(f"admin:pgbus_{model}_changelist")
+        response = admin_client.post(path, {"action": action, "_selected_action": pk, "index": 0})
+        assert response.status_code == 200
+    assert dump() == before
+
+
+def test_links_lead_only_where_a_person_may_go(places: Places, login: Login) -> None:
+    client = login("view_queuestate")
+    text = client.get(reverse("admin:pgbus_queuestate_changelist")).content.decode()
+    assert "/message/" not in text
+    assert "/deadletter/" not in text

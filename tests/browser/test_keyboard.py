@@ -1,0 +1,91 @@
+"""Whatever can be decided can be decided without a mouse, and on a narrow screen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.urls import reverse
+
+from django_pgbus.models import Archived, DeadLetter, Message, QueueState
+from tests.browser.shop import Shop, a_busy_shop
+from tests.browser.test_pages import keep, violations
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+FAR = 120  # presses of Tab
+
+
+@pytest.fixture
+def shop(admin_user: Any) -> Shop:
+    return a_busy_shop()
+
+
+def reach(page: Any, selector: str) -> None:
+    """Press Tab until the element has the focus, and shows it."""
+    for _ in range(FAR):
+        page.keyboard.press("Tab")
+        if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+            ring = page.evaluate(
+                "() => { const style = getComputedStyle(document.activeElement);"
+                " return style.outlineStyle + style.boxShadow + style.backgroundColor; }"
+            )
+            assert ring
+            return
+    raise AssertionError(f"{selector} is not reached by {FAR} presses of Tab")
+
+
+def test_a_dead_letter_is_redriven_from_its_page(shop: Shop, opened: Any) -> None:
+    page = opened(reverse("admin:pgbus_deadletter_change", args=[shop.dead.pk]))
+    reach(page, "a[href$='/redrive/']")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/redrive/")
+    reach(page, "input[type=submit]")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/message/{shop.dead.pk}/change/")
+    assert "1 dead letter was redriven." in page.content()
+    assert Message.objects.filter(pk=shop.dead.pk).exists()
+
+
+def test_a_decision_is_taken_back(shop: Shop, opened: Any) -> None:
+    page = opened(reverse("admin:pgbus_deadletter_discard", args=[shop.dead.pk]))
+    reach(page, "a.pgbus-back")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/deadletter/{shop.dead.pk}/change/")
+    assert DeadLetter.objects.filter(pk=shop.dead.pk).exists()
+
+
+def test_jobs_are_discarded_from_the_list(shop: Shop, opened: Any) -> None:
+    page = opened(reverse("admin:pgbus_message_changelist", query={"q": shop.ready.pk}))
+    reach(page, "select[name=action]")
+    page.keyboard.type("Discard")
+    reach(page, "input.action-select")
+    page.keyboard.press("Space")
+    page.keyboard.press("Shift+Tab")
+    page.locator("button[name=index]").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".pgbus-confirm")
+    reach(page, "input[type=submit]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".messagelist")
+    assert Archived.objects.get(pk=shop.ready.pk).outcome == "discarded"
+
+
+def test_a_queue_is_paused(shop: Shop, opened: Any) -> None:
+    page = opened(reverse("admin:pgbus_queuestate_changelist"))
+    reach(page, "a.button[href*='imports/pause']")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/pause/")
+    reach(page, "input[type=submit]")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/queuestate/")
+    assert QueueState.objects.get(queue="imports").paused_by == "admin"
+
+
+@pytest.mark.parametrize("name", ["queuestate", "worker", "message", "deadletter"])
+def test_a_page_fits_a_narrow_screen(name: str, shop: Shop, opened: Any) -> None:
+    page = opened(reverse(f"admin:pgbus_{name}_changelist"))
+    page.set_viewport_size({"width": 390, "height": 800})
+    keep(page, f"narrow-{name}")
+    assert violations(page) == []
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")

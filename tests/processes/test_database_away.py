@@ -1,0 +1,240 @@
+"""The database goes away and comes back: workers stay up, say so once, obey, and go on where they were."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.management import call_command
+from django.db import connections
+from django.db.utils import load_backend
+
+from django_pgbus import enqueue_many
+from django_pgbus.embedded import EmbeddedPostgres
+from django_pgbus.queues import wake
+from tests.processes import tasks
+from tests.processes.harness import (
+    RunWorker,
+    archived,
+    count,
+    database_time,
+    described,
+    execute,
+    finished,
+    is_archived,
+    prepare_runs,
+    runs,
+    started,
+    terminate,
+    until,
+    value,
+    when,
+)
+from tests.processes.test_stopping import warm_up
+from tests.settings import place_for_a_run
+
+pytestmark = pytest.mark.processes
+COMMITTED = pytest.mark.django_db(transaction=True, available_apps=["django_pgbus"])
+
+AWAY = float(os.environ.get("PGBUS_TEST_AWAY", "6"))  # seconds; 20 now and then, by hand
+SETTINGS = {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "on"}
+
+
+class Server:
+    """A PostgreSQL of this test, to be stopped and started, with a connection of ours that survives it."""
+
+    def __init__(self) -> None:
+        self.postgres = EmbeddedPostgres(place_for_a_run() / f"pgbus-away-{secrets.token_hex(4)}", keep=False)
+        self.postgres.start(**SETTINGS)
+        self.settings = {**connections["default"].settings_dict, **self.postgres.database(), "OPTIONS": {}}
+
+    def stop(self, mode: str = "immediate") -> None:
+        connections["default"].close()
+        self.postgres.stop(mode)
+
+    def start(self) -> float:
+        """Start it again; return the monotonic time from which it answers."""
+        self.postgres.start(**SETTINGS)
+        with psycopg.connect(**self.postgres.dsn):
+            return time.monotonic()
+
+
+@pytest.fixture
+def server(django_db_blocker: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """Let `default` be a server of its own for the length of a test."""
+    monkeypatch.setattr(wake, "_sent", wake._Sent())
+    with django_db_blocker.unblock():
+        before = connections["default"]
+        server = Server()
+        wrapper = load_backend(server.settings["ENGINE"]).DatabaseWrapper(server.settings, "default")
+        connections["default"] = wrapper
+        try:
+            call_command("migrate", verbosity=0)
+            prepare_runs()
+            yield server
+        finally:
+            with contextlib.suppress(Exception):
+                wrapper.close()
+            connections["default"] = before
+            server.postgres.stop("immediate")
+
+
+@pytest.fixture
+def runworker_there(server: Server, tmp_path: Path) -> Iterator[Callable[..., RunWorker]]:
+    with started(tmp_path, described(server.settings)) as start:
+        yield start
+
+
+def lost(worker: RunWorker) -> list[str]:
+    """Return which parts of a worker said that they lost the database."""
+    lines = [line for line in worker.log.splitlines() if " lost the database" in line]
+    return [line.partition(" The ")[2].partition(" lost")[0] for line in lines]
+
+
+def test_an_outage_is_said_once_survived_and_over_two_seconds_after_the_database_is_back(server, runworker_there):
+    worker = runworker_there("--threads=2", pgbus={"VISIBILITY_TIMEOUT": 30})
+    (child,) = worker.ready()
+    warm_up()
+    long = [tasks.holds.enqueue("long", AWAY + 3), tasks.holds.enqueue("long", AWAY + 3)]
+    until(lambda: runs("long", "began") == 2)
+    short = enqueue_many(tasks.note, [(("short",), {})] * 30)
+    until(lambda: value("SELECT count(*) FROM pgbus_messages WHERE leased_until IS NOT NULL") > 2)
+    server.stop()
+    time.sleep(AWAY)  # no proof: the length of the outage
+    assert worker.children() == [child]
+    answered = server.start()
+
+    late = tasks.note.using(priority=100).enqueue("late")  # the threads are busy
+    until(lambda: all(is_archived(job.id) for job in [late, *long, *short]))
+    # Nothing lost, nothing twice, and no attempt for what the outage did.
+    assert (runs("long", "began"), runs("long", "ended"), runs("short"), runs("late")) == (2, 2, 30, 1)
+    assert {archived(job.id)["attempts"] for job in [late, *long, *short]} == {1}
+    assert worker.children() == [child]
+    said = lost(worker)
+    print(f"{AWAY:g} s away; said by {said}; all done {time.monotonic() - answered:.2f} s after it answered")
+    assert len(said) == len(set(said)), "Each part says it once."
+    assert "Traceback" not in worker.log
+    assert worker.stop() == 0
+
+
+def test_an_idle_worker_takes_the_next_job_within_two_seconds_of_the_databases_return(server, runworker_there):
+    worker = runworker_there("--processes=2", "--threads=2")
+    children = worker.ready(2)
+    finished(tasks.note.enqueue("before"))
+    server.stop()
+    time.sleep(3)
+    answered = server.start()
+    job = tasks.note.enqueue("after")
+    until(lambda: runs("after"))
+    took = time.monotonic() - answered
+    print(f"resumed {took:.2f} s after it answered")
+    assert took < 2 + 2, "Two seconds, and as many for a busy machine."
+    until(lambda: is_archived(job.id))
+    # It listens again: the next job does not wait for a poll. The heart, too, beats in both.
+    beats = "SELECT count(*) FROM pgbus_workers WHERE beat_at > pg_postmaster_start_time()"
+    until(lambda: value(beats) == 2)
+    assert worker.children() == children
+    assert worker.stop() == 0
+
+
+def test_while_the_database_is_away_a_worker_obeys(server, runworker_there):
+    worker = runworker_there("--threads=2", "--grace=1", pgbus={"VISIBILITY_TIMEOUT": 6})
+    worker.ready()
+    job = tasks.holds.enqueue("long", 60)
+    until(lambda: runs("long", "began"))
+    idle = runworker_there("--queues=nothing")
+    until(lambda: value("SELECT count(*) FROM pgbus_workers") == 2)
+    server.stop()
+    for each in (worker, idle):
+        until(lambda: lost(each))  # noqa: B023
+    began = time.monotonic()
+    idle.send(signal.SIGTERM)
+    worker.send(signal.SIGTERM)
+    assert idle.wait() == 0
+    print(f"the idle one left after {time.monotonic() - began:.1f} s")
+    code = worker.wait()
+    print(f"the busy one left after {time.monotonic() - began:.1f} s with {code}")
+    assert code == 1, "It could not hand back what it held, and says so."
+
+    server.start()
+    again = runworker_there("--threads=1", pgbus={"VISIBILITY_TIMEOUT": 6})
+    until(lambda: runs("long", "began") == 2, 60)
+    again.send(signal.SIGTERM)
+    again.send(signal.SIGINT)
+    assert archived_or_back(job.id)
+    again.wait()
+
+
+def archived_or_back(id: Any) -> bool:
+    return is_archived(id) or bool(execute("SELECT 1 FROM pgbus_messages WHERE id = %s", int(id)))
+
+
+# --- single connections -------------------------------------------------------------------------------
+
+
+@COMMITTED
+def test_a_lost_listening_session_is_replaced_and_what_was_missed_is_looked_for(runworker):
+    # Polls come half a minute apart: whatever starts at once was heard, or found by the look after the loss.
+    worker = runworker("--threads=1", "--interval=30", pgbus={"VISIBILITY_TIMEOUT": 3})
+    worker.ready()
+    until(lambda: value("SELECT bool_and(listening) FROM pgbus_workers"))
+    finished(tasks.note.enqueue("before"))
+
+    def put_unheard(name: str) -> None:
+        execute(
+            "INSERT INTO pgbus_messages (queue, task, payload) VALUES ('default', 'tests.processes.tasks.note', %s::json)",
+            f'{{"args": ["{name}"], "kwargs": {{}}}}',
+        )
+
+    until(lambda: value("SELECT count(*) FROM pgbus_levels WHERE queue = 'default'"))
+    time.sleep(1.0)  # let it come to rest in its long sleep
+    put_unheard("missed")
+    lost_at = database_time()
+    assert terminate("pgbus listen") == 1
+    until(lambda: runs("missed"), 10)
+    print(f"what was missed ran {when('missed', 'ran') - lost_at:.3f} s after the loss")
+    until(lambda: value("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbus listen'"))
+
+    delays = []
+    for n in range(20):
+        name = f"heard {n}"
+        sent = database_time()
+        tasks.note.enqueue(name)
+        until(lambda: runs(name), 10)  # noqa: B023
+        delays.append(when(name, "ran") - sent)
+    print(
+        f"from enqueue to run, heard again: median {sorted(delays)[10] * 1000:.1f} ms, worst {max(delays) * 1000:.0f} ms"
+    )
+    assert sorted(delays)[10] < 0.5
+    assert worker.log.count("The listener lost the database") == 1
+    assert worker.stop() == 0
+
+
+@COMMITTED
+def test_all_sessions_of_a_worker_may_be_ended_at_once_and_again(runworker):
+    worker = runworker("--processes=2", "--threads=2", pgbus={"VISIBILITY_TIMEOUT": 30})
+    children = worker.ready(2)
+    long = tasks.holds.enqueue("long", 5)
+    until(lambda: runs("long", "began"))
+    total = 0
+    for _ in range(5):
+        jobs = enqueue_many(tasks.reads, [((n,), {}) for n in range(50)])
+        total += terminate("%")
+    until(lambda: all(is_archived(job.id) for job in jobs))
+    until(lambda: is_archived(long.id))
+    until(lambda: count("pgbus_messages") == count("pgbus_delayed") == 0)
+    attempts = execute("SELECT attempts, count(*) FROM pgbus_archive GROUP BY 1 ORDER BY 1")
+    print(f"{total} sessions ended in five blows; attempts {dict(attempts)}")
+    assert count("pgbus_archive") == 251
+    assert count("pgbus_dead_letters") == 0
+    assert (archived(long.id)["attempts"], runs("long")) == (1, 2)
+    assert worker.children() == children
+    assert worker.stop() == 0
