@@ -44,6 +44,7 @@ class Listener:
             params.pop(ours, None)
         self._session = psycopg.connect(**params, autocommit=True)
         self._session.add_notify_handler(lambda notify: self._overheard.append(notify.payload))
+        self._session.execute("SET idle_session_timeout = 0")
         self._session.execute(f"LISTEN {CHANNEL}")
 
     def close(self) -> None:

@@ -25,6 +25,13 @@ PIN_PLANS = Statement(
            set_config('plan_cache_mode', 'force_generic_plan', false)
     """
 )
+# What somebody set for all sessions of the database or role: ours rest for long, and are written for READ COMMITTED.
+SETTLED_IN = Statement(
+    sql="""
+    SELECT set_config('idle_session_timeout', '0', false),
+           set_config('default_transaction_isolation', 'read committed', false)
+    """
+)
 IMPATIENT = Statement(
     sql="""
     SELECT set_config('statement_timeout', %(milliseconds)s::text, false),
@@ -44,7 +51,7 @@ def own_connection(purpose: str, *, connect_timeout: int = 5, **options: Any) ->
     template = connections[get_settings().LISTEN_DATABASE or alias]
     settings = deepcopy(template.settings_dict)
     settings["OPTIONS"] = {
-        **{key: value for key, value in settings["OPTIONS"].items() if key != "pool"},
+        **{key: value for key, value in settings["OPTIONS"].items() if key not in {"pool", "isolation_level"}},
         "server_side_binding": True,
         "prepare_threshold": 0,
         "connect_timeout": connect_timeout,

@@ -23,12 +23,16 @@ class Held:
         with self._lock:
             self._by_id.update((delivery.id, delivery) for delivery in deliveries)
 
-    def drop(self, deliveries: Iterable[Delivery]) -> None:
-        """Forget deliveries that are settled or handed back."""
+    def drop(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """Forget deliveries that are settled or handed back; return those whose message is not held anew meanwhile."""
+        gone = []
         with self._lock:
             for delivery in deliveries:
                 if self._by_id.get(delivery.id) is delivery:
                     del self._by_id[delivery.id]
+                if delivery.id not in self._by_id:
+                    gone.append(delivery)
+        return gone
 
     def all(self) -> list[Delivery]:
         """Return what is held, by ascending id."""

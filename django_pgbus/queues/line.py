@@ -122,6 +122,7 @@ class Line:
                     errors=errors,
                     enqueued_at=at,
                     confirmed_at=began,
+                    lease=lease,
                     started=suspect,
                 )
             )

@@ -21,7 +21,8 @@ class Delivery:
     One claim of a message by this process.
 
     `started`, `ended`, `superseded`, `discard` and `hand_back` (its process stops) are written by the thread that learns of
-    it; `confirmed_at` is the monotonic time before the last statement that set or renewed its lease was sent.
+    it; `confirmed_at` is the monotonic time before the last statement that set or renewed its lease was sent, and
+    `lease` how many seconds of silence from then on mean that somebody else may run it.
     """
 
     position: int
@@ -35,6 +36,7 @@ class Delivery:
     errors: str | None
     enqueued_at: datetime
     confirmed_at: float
+    lease: float = float("inf")
     started: bool = False
     superseded: bool = False
     discard: bool = False
@@ -46,3 +48,7 @@ class Delivery:
     def queue(self) -> str:
         """Return the name of its queue."""
         return self.level.queue
+
+    def may_be_taken_over(self, now: float) -> bool:
+        """Return whether it is superseded, or was not confirmed for a lease: it must not start any more."""
+        return self.superseded or now - self.confirmed_at > self.lease

@@ -157,12 +157,10 @@ class Executor:
 
     def run(self, run: Run) -> Outcome:
         """Call a sync task and return what it came to."""
+        if (instead := _not_started(run.delivery)) is not None:
+            return instead
         task_started.send_robust(run.backend, task_result=run.result)
         run.began = time.monotonic()
-        if run.delivery.superseded:
-            return Superseded(delivery=run.delivery, ran_for=0.0)
-        if run.delivery.discard:  # It waited in the buffer when a person decided; given back, it is settled.
-            return HandBack(delivery=run.delivery, ran_for=0.0)
         try:
             if run.runnable.transactional:
                 return self._run_transactional(run)
@@ -174,6 +172,8 @@ class Executor:
 
     async def arun(self, run: Run) -> Outcome:
         """Await an async task and return what it came to; being cancelled once it has ended changes nothing."""
+        if (instead := _not_started(run.delivery)) is not None:
+            return instead
         try:
             await _asend(task_started, run)
             value = await self._acall(run)
@@ -407,6 +407,15 @@ class Run:
             BaseException
         ) as error:  # A receiver that exits, an interrupt at the last moment: never the thread's end.
             return self.executor._after(self, error)
+
+
+def _not_started(delivery: Delivery) -> Superseded | HandBack | None:
+    """Return the outcome of a delivery that must not start: it waited in the buffer while something happened to it."""
+    if delivery.may_be_taken_over(time.monotonic()):  # This process may have stood still for longer than a lease.
+        return Superseded(delivery=delivery, ran_for=0.0)
+    if delivery.discard:  # Given back, it is settled.
+        return HandBack(delivery=delivery, ran_for=0.0)
+    return None
 
 
 def _mark(run: Run, status: Any, value: Any) -> None:

@@ -99,8 +99,7 @@ class Completer(ConnectedLoop):
             if isinstance(outcome, Superseded):
                 self._say_superseded(outcome.delivery)
         deliveries = [outcome.delivery for outcome in batch]
-        self._held.drop(deliveries)
-        self._reporter.ended(deliveries)
+        self._reporter.ended(self._held.drop(deliveries))
         self.done += len(batch)
         self.failed += sum(isinstance(outcome, (PutOff, GaveUp)) for outcome in batch)
         self._settled()

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from django.db import OperationalError
 
 from django_pgbus.postgres import is_connection_loss
-from django_pgbus.postgres.own_connection import close, own_connection
+from django_pgbus.postgres.own_connection import SETTLED_IN, close, own_connection
 from django_pgbus.worker.loop import Loop
 
 
@@ -31,6 +31,7 @@ class ConnectedLoop(Loop):
         connection = own_connection(self.part, **self.options)
         try:
             connection.connect()
+            SETTLED_IN.tuples()
             self.connected()
         except BaseException:
             close(connection)

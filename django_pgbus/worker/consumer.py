@@ -253,6 +253,5 @@ class Consumer(ConnectedLoop):
             return
         returned = lifecycle.hand_back([(d.id, d.delivery) for d in self._returning])
         back, self._returning = self._returning, []
-        self._held.drop(back)
-        self._reporter.ended(back)
+        self._reporter.ended(self._held.drop(back))
         signals.jobs_handed_back.send_robust(sender=type(self), count=len(returned))

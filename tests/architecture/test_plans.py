@@ -90,6 +90,7 @@ def planner(request, django_db_setup, django_db_blocker):
         finally:
             reader.commit()
             planner.sql("DROP SCHEMA pgbus_plans CASCADE")
+            planner.sql("RESET ALL")
 
 
 def plan_of(name):

@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 
-os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")  # Playwright's sync API runs a loop in this thread
-
 HERE = Path(__file__).parent
 FLAGS = ["--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking"]
 
@@ -25,12 +23,21 @@ def chromium() -> str | None:
     return os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.browser)
-            if not chromium():
-                item.add_marker(pytest.mark.skip(reason="no Chromium"))
+    """Mark these tests, and run them last: from the first one on, Playwright has a loop running in this thread."""
+    ours = [item for item in items if HERE in item.path.parents]
+    items[:] = [item for item in items if HERE not in item.path.parents] + ours
+    for item in ours:
+        item.add_marker(pytest.mark.browser)
+        if not chromium():
+            item.add_marker(pytest.mark.skip(reason="no Chromium"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _queries_beside_a_loop() -> None:
+    """Let Django query in a thread that has a loop, until the databases of the tests are gone."""
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
 
 
 @pytest.fixture(scope="session")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connection
 
+from django_pgbus.embedded import EmbeddedPostgresError, find_binaries
 from django_pgbus.queues import wake
 from tests.processes.harness import RunWorker, described, prepare_runs, started
+from tests.processes.server import Server, own_server
 
 
 @pytest.fixture
@@ -25,4 +28,23 @@ def runworker(
     monkeypatch.setattr(wake, "_sent", wake._Sent())  # this process has announced nothing yet
     prepare_runs()
     with started(tmp_path, described(connection.settings_dict)) as start:
+        yield start
+
+
+@pytest.fixture
+def server(django_db_blocker: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """Let the database be a server of the test's own."""
+    try:
+        find_binaries()
+    except EmbeddedPostgresError as error:
+        pytest.skip(str(error))
+    monkeypatch.setattr(wake, "_sent", wake._Sent())
+    with django_db_blocker.unblock(), own_server() as server:
+        yield server
+
+
+@pytest.fixture
+def runworker_there(server: Server, tmp_path: Path) -> Iterator[Callable[..., RunWorker]]:
+    """Start `manage.py runworker` on that server."""
+    with started(tmp_path, described(server.settings)) as start:
         yield start

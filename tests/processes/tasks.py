@@ -116,6 +116,22 @@ async def awaits(name: str, seconds: float, cleans: float = 0.0) -> None:
     await arecord(name, "ended")
 
 
+@task
+def names_its_process(name: str, seconds: float) -> int:
+    record(name, "began")
+    time.sleep(seconds)
+    record(name, "ended")
+    return os.getpid()
+
+
+@task
+async def anames_its_process(name: str, seconds: float) -> int:
+    await arecord(name, "began")
+    await asyncio.sleep(seconds)
+    await arecord(name, "ended")
+    return os.getpid()
+
+
 @task(timeout=0.3, max_attempts=1)
 def loops_for_ever(name: str) -> None:
     record(name, "began")
@@ -144,6 +160,15 @@ async def awaits_in_spite_of_its_timeout(name: str) -> None:
 async def blocks_the_event_loop(name: str) -> None:
     await arecord(name, "began")
     time.sleep(3600)  # noqa: ASYNC251
+
+
+@task(transactional=True, takes_context=True, backoff=at_once)
+def has_one_effect(context: Any, seconds: float) -> None:
+    """Leave one row, whatever happens."""
+    record(context.task_result.id, "effect")
+    time.sleep(seconds)
+    if context.attempt == 1 and int(context.task_result.id) % 7 == 0:
+        raise ValueError("the first time")
 
 
 # --- ends ---------------------------------------------------------------------------------------------

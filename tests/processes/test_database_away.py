@@ -2,95 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
 import signal
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from django.core.management import call_command
-from django.db import connections
-from django.db.utils import load_backend
 
 from django_pgbus import enqueue_many
-from django_pgbus.embedded import EmbeddedPostgres
-from django_pgbus.queues import wake
 from tests.processes import tasks
 from tests.processes.harness import (
     RunWorker,
     archived,
     count,
     database_time,
-    described,
     execute,
     finished,
     is_archived,
-    prepare_runs,
     runs,
-    started,
     terminate,
     until,
     value,
     when,
 )
 from tests.processes.test_stopping import warm_up
-from tests.settings import place_for_a_run
 
 pytestmark = pytest.mark.processes
 COMMITTED = pytest.mark.django_db(transaction=True, available_apps=["django_pgbus"])
 
 AWAY = float(os.environ.get("PGBUS_TEST_AWAY", "6"))  # seconds; 20 now and then, by hand
-SETTINGS = {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "on"}
-
-
-class Server:
-    """A PostgreSQL of this test, to be stopped and started, with a connection of ours that survives it."""
-
-    def __init__(self) -> None:
-        self.postgres = EmbeddedPostgres(place_for_a_run() / f"pgbus-away-{secrets.token_hex(4)}", keep=False)
-        self.postgres.start(**SETTINGS)
-        self.settings = {**connections["default"].settings_dict, **self.postgres.database(), "OPTIONS": {}}
-
-    def stop(self, mode: str = "immediate") -> None:
-        connections["default"].close()
-        self.postgres.stop(mode)
-
-    def start(self) -> float:
-        """Start it again; return the monotonic time from which it answers."""
-        self.postgres.start(**SETTINGS)
-        with psycopg.connect(**self.postgres.dsn):
-            return time.monotonic()
-
-
-@pytest.fixture
-def server(django_db_blocker: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """Let `default` be a server of its own for the length of a test."""
-    monkeypatch.setattr(wake, "_sent", wake._Sent())
-    with django_db_blocker.unblock():
-        before = connections["default"]
-        server = Server()
-        wrapper = load_backend(server.settings["ENGINE"]).DatabaseWrapper(server.settings, "default")
-        connections["default"] = wrapper
-        try:
-            call_command("migrate", verbosity=0)
-            prepare_runs()
-            yield server
-        finally:
-            with contextlib.suppress(Exception):
-                wrapper.close()
-            connections["default"] = before
-            server.postgres.stop("immediate")
-
-
-@pytest.fixture
-def runworker_there(server: Server, tmp_path: Path) -> Iterator[Callable[..., RunWorker]]:
-    with started(tmp_path, described(server.settings)) as start:
-        yield start
 
 
 def lost(worker: RunWorker) -> list[str]:
@@ -238,3 +178,20 @@ def test_all_sessions_of_a_worker_may_be_ended_at_once_and_again(runworker):
     assert (archived(long.id)["attempts"], runs("long")) == (1, 2)
     assert worker.children() == children
     assert worker.stop() == 0
+
+
+def test_a_worker_that_is_started_before_its_database_waits_for_it(server, runworker_there):
+    tasks.note.enqueue("early")
+    server.stop()
+    worker = runworker_there()
+    worker.until_logged("lost the database")
+    server.start()
+    until(lambda: runs("early"))
+    assert worker.stop() == 0
+
+
+def test_a_worker_that_waits_for_its_database_obeys(server, runworker_there):
+    server.stop()
+    worker = runworker_there()
+    worker.until_logged("lost the database")
+    assert worker.stop(15) == 0

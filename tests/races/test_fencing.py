@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from django_pgbus.models import Message
 from django_pgbus.queues import heartbeat, sql
+from django_pgbus.tasks.executor import Executor, Superseded
+from django_pgbus.tasks.watch import Watch
+from tests import jobs
 from tests.line import (
     COMMITTED,
     LEASE,
@@ -109,3 +114,21 @@ def test_an_older_renewal_cannot_shorten_its_successors_lease():
     assert [d.id for d in beat.superseded] == [id]
     assert old.superseded
     assert Message.objects.get(id=id).leased_until == before
+
+
+@pytest.mark.parametrize("job", [jobs.note, jobs.anote], ids=["sync", "async"])
+@pytest.mark.parametrize("why", ["superseded", "not confirmed for a lease"])
+def test_what_may_have_been_taken_over_does_not_start(why, job):
+    """Buffered in a process that stood still: its threads wake up before its heart finds out."""
+    jobs.calls.clear()
+    job.enqueue("never")
+    delivery = claim_one()
+    if why == "superseded":
+        delivery.superseded = True
+    else:
+        delivery.confirmed_at -= LEASE + 0.1
+    executor = Executor(worker="w", watch=Watch())
+    run = executor.prepare(delivery)
+    outcome = asyncio.run(executor.arun(run)) if job is jobs.anote else run.sync()
+    assert type(outcome) is Superseded
+    assert jobs.calls == []

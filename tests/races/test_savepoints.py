@@ -14,7 +14,7 @@ from django_pgbus.models import Level, Message
 from django_pgbus.queues import wake
 from django_pgbus.tasks import lifecycle
 from tests.line import COMMITTED, claim, put
-from tests.sessions import sessions
+from tests.sessions import execute, sessions
 
 pytestmark = [COMMITTED, pytest.mark.races]
 
@@ -134,9 +134,9 @@ def test_a_hook_of_a_transaction_that_rolled_back_is_not_used_again(notes):
 
 def test_a_savepoint_made_by_hand_may_wake_for_nothing_and_loses_nothing(notes):
     with transaction.atomic():
-        savepoint = transaction.savepoint()
+        execute("SAVEPOINT by_hand")
         put(queue="undone")
-        transaction.savepoint_rollback(savepoint)
+        execute("ROLLBACK TO SAVEPOINT by_hand")
         put(queue="kept")
     assert "kept" in queues(notes)
     assert list(Message.objects.values_list("queue", flat=True)) == ["kept"]

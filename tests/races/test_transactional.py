@@ -246,6 +246,7 @@ def test_under_a_stricter_level_a_beat_in_between_is_a_conflict(job):
 
         effects.on_call.append(beat)
         assert type(worker.do(run, delivery)) is Done
+        worker.sql("RESET default_transaction_isolation")  # It may go back into a pool.
     assert (levels, values()) == (["repeatable read"] * 2, [7])
 
 

@@ -13,6 +13,7 @@ from django_pgbus.queues import queue
 from django_pgbus.queues.heartbeat import Held
 from django_pgbus.queues.message import Level
 from django_pgbus.tasks import lifecycle
+from django_pgbus.worker import consumer as consumer_module
 from django_pgbus.worker.capsule import Capsule
 from django_pgbus.worker.consumer import HUNT_PAUSE, Consumer
 from django_pgbus.worker.reporting import Reporter
@@ -103,9 +104,10 @@ def test_it_finds_what_nobody_announced(worker):
     assert len(w.held) == 3
 
 
-def test_it_looks_on_for_a_moment_after_a_wake_up_although_it_claimed_something(worker):
+def test_it_looks_on_for_a_moment_after_a_wake_up_although_it_claimed_something(worker, monkeypatch):
     """A commit that follows closely does not wake again: it would wait for the next poll."""
-    w = worker()
+    monkeypatch.setattr(consumer_module, "HUNT", 60.0)
+    w = worker(poll=60.0)
     w.settle()
     put()
     w.consumer.hear([["ready", "default", 0, False, 1]])

@@ -21,7 +21,8 @@ from shop.gateway import Gateway
 from shop.importing import Imported, import_file
 from shop.jobs import open_jobs, steps_to_come
 
-LOOK = 0.1  # seconds between two looks at the queue; more where a look takes long
+LOOK = 0.1  # seconds between two looks at the queue; more where a look takes long, but
+LONGEST = 0.4  # not so much that kills come late
 PATIENCE = 90  # seconds without any progress before the demonstration gives up
 KILL_AT = 1 / 3
 
@@ -99,7 +100,7 @@ def watch(plan: Plan, workers: Workers, progress: Progress) -> None:
         to_come = steps_to_come()
         share = 1 - to_come / total if to_come else 1.0
         now = time.monotonic()
-        time.sleep(max(LOOK, 5 * (now - began)))
+        time.sleep(min(max(LOOK, 5 * (now - began)), LONGEST))
         moved = now if to_come != before else moved
         progress.show(share, f"{workers.killed} killed")
         if now - moved > PATIENCE:
