@@ -179,11 +179,11 @@ class Executor:
             value = await self._acall(run)
             encoded = payload.encode_result(value)
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError):
-                if run.delivery.superseded:
-                    return Superseded(delivery=run.delivery, ran_for=time.monotonic() - run.began)
-                if run.delivery.hand_back or run.delivery.discard:
-                    return HandBack(delivery=run.delivery, ran_for=time.monotonic() - run.began)
+            # Cancelled, whatever it raises then: a clean-up may fail, a library raise an error of its own instead.
+            if run.delivery.superseded:
+                return Superseded(delivery=run.delivery, ran_for=time.monotonic() - run.began)
+            if run.delivery.hand_back or run.delivery.discard:
+                return HandBack(delivery=run.delivery, ran_for=time.monotonic() - run.began)
             return await _in_peace(sync_to_async(self._after)(run, error))
         ended = time.monotonic()
         _mark(run, TaskResultStatus.SUCCESSFUL, value)

@@ -91,6 +91,7 @@ class HeldMessage:
     delivery: int
     started: bool = False
     suspect: bool = False
+    running: bool | None = None  # when the process ended; None where nobody knows
     started_at: float = 0.0
 
 
@@ -177,18 +178,21 @@ def hand_back(pairs: Iterable[tuple[int, int]]) -> list[int]:
 
 def reap(held: Iterable[HeldMessage]) -> list[int]:
     """
-    Put what a dead process held back into the line as suspects, and return those that were still its own.
+    Put what a dead process held back into the line, and return what was still its own.
 
-    An attempt counts if it had started; if a suspect ran in that process, only the suspect's (semantics 2.4).
+    What was running is a suspect, and so is everything where nobody knows what was. An attempt counts if it had
+    started; if a suspect ran in that process, only the suspect's (semantics 2.4).
     Locks: messages.
     """
     held = sorted(held, key=lambda message: message.id)
     culprits = _culprits(held)
-    return _return([(m.id, m.delivery, m.started and (not culprits or m.id in culprits), True) for m in held])
+    return _return(
+        [(m.id, m.delivery, m.started and (not culprits or m.id in culprits), m.running is not False) for m in held]
+    )
 
 
 def _culprits(held: Iterable[HeldMessage]) -> set[int]:
-    return {message.id for message in held if message.suspect and message.started}
+    return {message.id for message in held if message.suspect and message.started and message.running is not False}
 
 
 def _return(rows: Sequence[tuple[int, int, bool, bool]]) -> list[int]:

@@ -10,13 +10,12 @@ from typing import Any, Final
 from django_pgbus.queues.message import Delivery, Level
 from django_pgbus.tasks.executor import Executor, Outcome, Run, known
 from django_pgbus.worker import plan
+from django_pgbus.worker.board import BUFFER_LIMIT, COROUTINES_PER_THREAD, Board, coroutine_places
 from django_pgbus.worker.pools.coroutines import CoroutinePool
 from django_pgbus.worker.pools.threads import ThreadPool
 
 BUFFER_SECONDS: Final = 0.1  # of work that may wait here, claimed and not started
-BUFFER_LIMIT: Final = 400
 BUFFER_STALE: Final = 0.25  # seconds without a start after which the buffer is handed back
-COROUTINES_PER_THREAD: Final = 10
 SHORT: Final = 0.0005  # seconds: a run that costs less than to wake a thread for it
 WEIGHT: Final = 0.05  # of one run in the average
 
@@ -32,7 +31,11 @@ class Capsule:
         started: Callable[[Delivery], None],
         roomier: Callable[[], None],
         name: str,
+        board: Board | None = None,
+        first: int = 0,
     ) -> None:
+        """`first` is the first place of this capsule on the board."""
+        board = board or Board.private([declared.threads])
         self.declared = declared
         self._ranks: list[list[Level]] = []
         self._turn = 0
@@ -43,8 +46,14 @@ class Capsule:
         self._roomier = roomier
         self._average = 0.0  # seconds of a run; nothing is buffered before the first has ended
         self._measured = False
-        self.threads = ThreadPool(declared.threads, self._run, name)
-        self.coroutines = CoroutinePool(self._arun, name)
+        self.threads = ThreadPool(declared.threads, self._run, name, board.places(first, declared.threads))
+        self.coroutines = CoroutinePool(
+            self._arun,
+            name,
+            coroutine_places(declared.threads),
+            board.places(first + declared.threads, coroutine_places(declared.threads)),
+            board.give_up,
+        )
         self._taken_at = (0, time.monotonic())
         self._wants_more = False
 

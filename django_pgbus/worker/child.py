@@ -19,6 +19,7 @@ import django
 from django.apps import apps
 from django.utils.module_loading import import_string
 
+from django_pgbus.worker.board import Board
 from django_pgbus.worker.console import log_to_stderr
 from django_pgbus.worker.ledger import Ledger
 from django_pgbus.worker.other_database import use_database
@@ -54,10 +55,11 @@ class Child:
         self._stacks = stacks_reader
         os.set_blocking(stacks_reader.fileno(), False)
         self.reader = ReportReader(reader)
+        self._board = Board.shared(_spawn, [capsule.threads for capsule in plan.capsules])
         # Not a daemon: the code of tasks may start processes of its own.
         self.process = _spawn.Process(
             target=run,
-            args=(main, plan, self.id, supervisor, writer, stacks_writer, name),
+            args=(main, plan, self.id, supervisor, writer, stacks_writer, name, self._board),
             name=name,
             daemon=False,
         )
@@ -119,6 +121,7 @@ class Child:
         """Enter what it had still sent, and free what belongs to it."""
         for message in self.reader.read_to_the_end():
             self.ledger.enter(message)
+        self.ledger.ran = self._board.running()
         self.reader.close()
         self._stacks.close()
         self.process.join()
@@ -149,6 +152,7 @@ def run(
     reports: Connection,
     stacks: Connection,
     name: str,
+    board: Board,
 ) -> None:
     """Begin, do the work, end: what runs in the child."""
     # A group of its own: Ctrl-C in a terminal reaches the supervisor alone, and what jobs started is left to drain.
@@ -158,7 +162,7 @@ def run(
         os.set_inheritable(ours.fileno(), False)
     faulthandler.enable()
     faulthandler.register(TELL_STACKS, file=stacks, all_threads=True)
-    pipe = Reports(reports)
+    pipe = Reports(reports, board)
     pipe.send(("state", {"state": "starting"}))
     if not apps.ready:
         django.setup()

@@ -17,6 +17,7 @@ class Holding(NamedTuple):
     delivery: int
     started: bool
     suspect: bool
+    running: bool | None = None  # when the child ended; None if it does not tell
 
 
 class TimedOut(NamedTuple):
@@ -36,6 +37,7 @@ class Ledger:
         self.done = 0
         self.timed_out: TimedOut | None = None
         self.leaving: int | None = None
+        self.ran: frozenset[int] | None = None  # what its board says, read once it has ended
         self._claims: dict[int, tuple[int, bool]] = {}
         self._started: set[int] = set()
         self._kinds: dict[str, Callable[[Any], None]] = {
@@ -67,8 +69,18 @@ class Ledger:
         return len(self._claims)
 
     def held(self) -> list[Holding]:
-        """Return what the child holds."""
-        return [Holding(id, delivery, id in self._started, suspect) for id, (delivery, suspect) in self._claims.items()]
+        """Return what the child holds; what its board shows has started, however late the report."""
+        ran = self.ran
+        return [
+            Holding(
+                id,
+                delivery,
+                id in self._started or (ran is not None and id in ran),
+                suspect,
+                None if ran is None else id in ran,
+            )
+            for id, (delivery, suspect) in self._claims.items()
+        ]
 
     def _claimed(self, claims: Iterable[tuple[int, int, bool]]) -> None:
         for id, delivery, suspect in claims:

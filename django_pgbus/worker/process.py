@@ -13,6 +13,7 @@ import random
 import threading
 import time
 import uuid
+from itertools import accumulate
 from typing import Any, Final
 
 from django_pgbus import signals
@@ -21,6 +22,7 @@ from django_pgbus.queues.message import Delivery
 from django_pgbus.tasks.executor import Executor, Outcome
 from django_pgbus.tasks.lifecycle import PutOff
 from django_pgbus.tasks.watch import Watch
+from django_pgbus.worker.board import Board, places_for
 from django_pgbus.worker.capsule import Capsule
 from django_pgbus.worker.completer import Completer
 from django_pgbus.worker.consumer import Consumer
@@ -75,10 +77,22 @@ class Process:
         self._reporter = Reporter(reports, self._held)
         self._completer = Completer(self._held, self._reporter, self._after_settlement)
         executor = Executor(worker=str(worker), watch=self._watch, armed=self._armed)
+        board = (reports and reports.board) or Board.private([declared.threads for declared in plan.capsules])
+        firsts = accumulate((places_for(declared.threads) for declared in plan.capsules), initial=0)
         self._capsules = [
-            Capsule(declared, executor, self._report, self._reporter.started, self._roomier, f"{name}-{number}")
-            for number, declared in enumerate(plan.capsules)
+            Capsule(
+                declared,
+                executor,
+                self._report,
+                self._reporter.started,
+                self._roomier,
+                f"{name}-{number}",
+                board,
+                first,
+            )
+            for number, (declared, first) in enumerate(zip(plan.capsules, firsts, strict=False))
         ]
+        board.open()
         self._consumer = Consumer(
             plan=plan,
             worker=worker,

@@ -149,7 +149,13 @@ class DatabaseRepairs:
         self._connect()
         lifecycle.reap(
             [
-                lifecycle.HeldMessage(id=job.id, delivery=job.delivery, started=job.started, suspect=job.suspect)
+                lifecycle.HeldMessage(
+                    id=job.id,
+                    delivery=job.delivery,
+                    started=job.started,
+                    suspect=job.suspect,
+                    running=job.running,
+                )
                 for job in held
             ]
         )

@@ -23,6 +23,8 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from django_pgbus.worker.board import Board
+
 # What a "state" may say; all of it optional.
 STATE: Final = {
     "state": "starting, running, draining or stopping",
@@ -42,8 +44,9 @@ AT_ONCE: Final = 1 << 18  # bytes read from one child before the others get thei
 class Reports:
     """The child's end. Safe for several threads; silent when the supervisor is gone (see `orphan.py`)."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, board: Board | None = None) -> None:
         self._connection = connection
+        self.board = board
         self._lock = threading.Lock()
         with contextlib.suppress(OSError, AttributeError):
             # A supervisor that is busy for a moment must not hold up the claims.

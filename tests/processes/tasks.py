@@ -132,6 +132,16 @@ async def anames_its_process(name: str, seconds: float) -> int:
     return os.getpid()
 
 
+@task(max_attempts=1)
+async def fails_when_cancelled(name: str) -> None:
+    await arecord(name, "began")
+    try:
+        await asyncio.sleep(600)
+    except asyncio.CancelledError:
+        await arecord(name, "cancelled")
+        raise ConnectionError("The server went away.") from None
+
+
 @task(timeout=0.3, max_attempts=1)
 def loops_for_ever(name: str) -> None:
     record(name, "began")

@@ -92,6 +92,17 @@ def test_an_async_job_is_cancelled_and_goes_back_once_it_has_stopped(runworker, 
     assert f"(pid {child}) done" in worker.log
 
 
+def test_an_async_job_that_fails_over_its_cancellation_goes_back_too(runworker):
+    worker = runworker("--grace=0.2")
+    worker.ready()
+    job = tasks.fails_when_cancelled.enqueue("async")
+    until(lambda: runs("async", "began"))
+    assert worker.stop() == 0
+    assert runs("async", "cancelled") == 1
+    back = row(job.id)
+    assert (back["attempts"], back["leased_until"], back["errors"], back["delivery"]) == (0, None, None, 2)
+
+
 def test_the_second_signal_ends_at_once(runworker):
     worker = runworker("--grace=600")
     worker.ready()

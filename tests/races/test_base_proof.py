@@ -192,7 +192,7 @@ def test_a_bound_by_the_snapshots_xmax_would_lose_a_message(line, monkeypatch):
         looks(line)
         return passed and id not in [delivery.id for delivery in claim(line)]
 
-    if not any(loses_it() for _ in range(100)):
+    if not any(loses_it() for _ in range(30)):
         pytest.skip("somebody else on this server ends transactions all the time")
 
 

@@ -22,8 +22,19 @@ TIDY_EVERY: Final = 1.0  # seconds, under a load that never ends
 class CoroutinePool:
     """Runs async tasks side by side; `run` must not raise but when cancelled."""
 
-    def __init__(self, run: Callable[[Any], Awaitable[None]], name: str) -> None:
+    def __init__(
+        self,
+        run: Callable[[Any], Awaitable[None]],
+        name: str,
+        places: int = 0,
+        running: Callable[[int, int], None] = lambda number, id: None,
+        unplaced: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`running` is told (number of a place, id) before each run, and (number, 0) after it."""
         self._run = run
+        self._free = list(range(places))
+        self._running = running
+        self._unplaced = unplaced
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
@@ -37,7 +48,12 @@ class CoroutinePool:
         loop = self._started()
         with self._lock:
             self.pending += 1
-        loop.call_soon_threadsafe(self._begin, delivery, prepared)
+            number = self._free.pop() if self._free else None
+        if number is None:
+            self._unplaced()
+        else:
+            self._running(number, delivery.id)
+        loop.call_soon_threadsafe(self._begin, delivery, prepared, number)
 
     def cancel(self, delivery: Delivery) -> None:
         """Cancel the run of a delivery, from any thread; nothing happens if it has ended."""
@@ -65,18 +81,22 @@ class CoroutinePool:
                 threading.Thread(target=self._loop.run_forever, name=f"pgbus-{self._name}-async", daemon=True).start()
             return self._loop
 
-    def _begin(self, delivery: Delivery, prepared: Any) -> None:
+    def _begin(self, delivery: Delivery, prepared: Any, number: int | None) -> None:
         assert self._loop is not None
         # An empty context: nothing of one job is seen by another.
-        self._tasks[delivery] = self._loop.create_task(self._wrapped(delivery, prepared), context=Context())
+        self._tasks[delivery] = self._loop.create_task(self._wrapped(delivery, prepared, number), context=Context())
 
-    async def _wrapped(self, delivery: Delivery, prepared: Any) -> None:
+    async def _wrapped(self, delivery: Delivery, prepared: Any, number: int | None) -> None:
         try:
             await self._run(prepared)
         finally:
             self._tasks.pop(delivery, None)
+            if number is not None:
+                self._running(number, 0)
             with self._lock:
                 self.pending -= 1
+                if number is not None:
+                    self._free.append(number)
             now = time.monotonic()
             if not self._tasks or now - self._tidied > TIDY_EVERY or any(map(is_left_open, self._connections)):
                 self._tidied = now

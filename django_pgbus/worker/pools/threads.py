@@ -23,10 +23,18 @@ class ThreadPool:
     `run` must not raise. What stands in the buffer has not started and can be taken back.
     """
 
-    def __init__(self, size: int, run: Callable[[Delivery], None], name: str) -> None:
+    def __init__(
+        self,
+        size: int,
+        run: Callable[[Delivery], None],
+        name: str,
+        running: Callable[[int, int], None] = lambda number, id: None,
+    ) -> None:
+        """`running` is told (number of the thread, id) before each run, and (number, 0) after it."""
         self.size = size
         self.taken = 0  # how many deliveries have left the buffer; only ever rises
         self._run = run
+        self._running = running
         self._name = name
         self._buffer: deque[Delivery] = deque()
         self._calls: SimpleQueue[bool] = SimpleQueue()  # one for each idle thread to be woken
@@ -79,12 +87,13 @@ class ThreadPool:
             self._idle -= 1
             self._calls.put(True)
         else:
+            number = self._threads
             self._threads += 1
-            name = f"pgbus-{self._name}-{self._threads}"
-            threading.Thread(target=self._work, name=name, daemon=True).start()
+            name = f"pgbus-{self._name}-{number}"
+            threading.Thread(target=self._work, args=[number], name=name, daemon=True).start()
 
-    def _work(self) -> None:
-        take, run = self._buffer.popleft, self._run
+    def _work(self, number: int) -> None:
+        take, run, running = self._buffer.popleft, self._run, self._running
         while True:
             try:
                 delivery = take()
@@ -98,4 +107,6 @@ class ThreadPool:
                 continue
             self.taken += 1
             tidy(idle=False)
+            running(number, delivery.id)
             run(delivery)
+            running(number, 0)
