@@ -34,9 +34,9 @@ def is_connection_loss(error: BaseException) -> bool:
     """Return whether the connection is gone: unknown whether the statement took effect."""
     state = sqlstate(error)
     if state is not None:
-        # 08 connection exception, 57P shutdown, start-up or a timeout of idle sessions, 25P03 and 25P04 timeouts of
-        # transactions, 53300 too many clients
-        return state.startswith(("08", "57P")) or state in {"25P03", "25P04", "53300"}
+        # 08 connection exception, 25006 a server that is a standby now, 57P shutdown, start-up or a timeout of idle
+        # sessions, 25P03 and 25P04 timeouts of transactions, 53300 too many clients
+        return state.startswith(("08", "57P")) or state in {"25006", "25P03", "25P04", "53300"}
     return isinstance(error, LOSS)
 
 

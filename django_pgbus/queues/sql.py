@@ -511,7 +511,8 @@ RELEASE_LAPSED = Statement(
     locks=("messages",),
 )
 
-# A delivery that ended without an outcome and whose discard was requested never returns to the line.
+# A delivery that ended without an outcome and whose discard was requested never returns to the line. One that somebody
+# has locked is left to the look that finds its lease lapsed.
 SETTLE_MARKED = Statement(
     sql="""
     WITH mine AS (
@@ -524,7 +525,7 @@ SETTLE_MARKED = Statement(
                    AND message.leased_until < statement_timestamp()
                    AND statement_timestamp() > pg_postmaster_start_time() + %(lease)s::interval))
         ORDER BY message.id
-        FOR UPDATE OF message
+        FOR UPDATE OF message SKIP LOCKED
     ), gone AS (
         DELETE FROM pgbus_messages AS message
         USING mine
