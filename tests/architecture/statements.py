@@ -85,7 +85,7 @@ class LockGuard:
         """Start afresh."""
         self.held = []
 
-    def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:  # noqa: FBT001
+    def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         blocks = context["connection"].atomic_blocks
         current = blocks[0] if blocks else None
         if current is None or current is not self._transaction:
