@@ -11,7 +11,8 @@ from django_pgbus.models import Archived, DeadLetter, Message, QueueState
 from tests.browser.shop import Shop, a_busy_shop
 from tests.browser.test_pages import keep, violations
 
-pytestmark = pytest.mark.django_db(transaction=True)
+# All databases: the live server's requests close what connections earlier tests have left open.
+pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
 
 FAR = 120  # presses of Tab
 
