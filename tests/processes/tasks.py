@@ -196,9 +196,10 @@ def forks_and_leaves(context: Any, name: str, seconds: float) -> None:
     if value_of(name, "began"):
         return
     record(name, "began")
-    if os.fork() == 0:
+    if (copy := os.fork()) == 0:
         time.sleep(seconds)
         os._exit(0)
+    record(name, str(copy))
     os._exit(3)
 
 

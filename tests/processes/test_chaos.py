@@ -20,7 +20,7 @@ from tests.processes.harness import RunWorker, count, execute, terminate, until,
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 SEED = int(os.environ.get("PGBUS_TEST_SEED", "1"))
-LENGTH = float(os.environ.get("PGBUS_TEST_CHAOS", "15"))  # seconds
+LENGTH = float(os.environ.get("PGBUS_TEST_CHAOS", "12"))  # seconds
 LEASE = 4.0
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 import pytest
 
 from django_pgbus import enqueue_many
 from tests.processes import tasks
-from tests.processes.harness import alive, count, dead, execute, is_archived, is_dead, runs, until
+from tests.processes.harness import alive, count, dead, execute, is_archived, is_dead, runs, until, value
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True, available_apps=["django_pgbus"])]
 
@@ -77,10 +79,13 @@ def test_a_process_that_dies_while_something_it_started_lives_on_is_noticed_at_o
     (child,) = worker.ready()
     # The copy holds the pipes of its parent, and its connections.
     job = tasks.forks_and_leaves.enqueue("forks", 20)
-    until(lambda: runs("forks", "began"))
+    until(lambda: runs("forks") == 2)
     until(lambda: not alive(child))
     began = time.monotonic()
+    copy = int(value("SELECT event FROM process_test_runs WHERE event <> 'began'"))
+    assert alive(copy)
     until(lambda: is_archived(job.id))
     print(f"run again {time.monotonic() - began:.2f} s after the end of its process")
     assert time.monotonic() - began < 15
+    os.kill(copy, signal.SIGKILL)
     assert worker.stop() == 0
