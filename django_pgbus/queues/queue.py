@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
+from uuid import UUID
 
 from django_pgbus.exceptions import InvalidQueue
 from django_pgbus.postgres.arrays import texts
 from django_pgbus.queues import sql
 
 MAX_NAME: Final = 200
+FRONT: Final = 5_000  # rows of a level in which to look for what a process holds
 RESERVED: Final = frozenset("*,;:!")
 CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 LOST: Final = "The worker process ended or fell silent while this attempt ran."
@@ -66,6 +68,11 @@ def send_later(
         due_at=due if isinstance(due, datetime) else None,
         due_in=due if isinstance(due, timedelta) else None,
     )
+
+
+def held_by(worker: UUID) -> list[tuple[int, int]]:
+    """Return (id, delivery) of what this process holds among the first of each level; the rest waits for its lease."""
+    return sql.HELD_BY.tuples(worker=worker, limit=FRONT)
 
 
 def pause(queue: str, by: str = "") -> None:

@@ -461,6 +461,32 @@ RETURN_TO_LINE = Statement(
     locks=("messages",),
 )
 
+# What a process that ended still holds. There is no index on it (a claim would be no HOT update), and none is needed:
+# whoever works takes the lowest positions, so what is leased stands in front.
+HELD_BY = Statement(
+    sql="""
+    SELECT front.id, front.delivery
+    FROM (
+        SELECT queue, priority, suspect
+        FROM pgbus_levels
+        ORDER BY queue, priority, suspect
+        LIMIT 1000
+    ) AS level
+    CROSS JOIN LATERAL (
+        SELECT message.id, message.delivery, message.worker, message.leased_until
+        FROM pgbus_messages AS message
+        WHERE message.queue = level.queue
+          AND message.priority = level.priority
+          AND message.suspect = level.suspect
+        ORDER BY message.position
+        LIMIT %(limit)s::int
+    ) AS front
+    WHERE front.worker = %(worker)s::uuid
+      AND front.leased_until IS NOT NULL
+    ORDER BY front.id
+    """
+)
+
 # Found by a look. The delivery number stays: a run that comes back is fenced by the missing lease until the next
 # claim raises it. If a suspect ran in the same process, only its attempt counts.
 RELEASE_LAPSED = Statement(

@@ -22,6 +22,7 @@ from django_pgbus import signals
 from django_pgbus.conf import get_settings
 from django_pgbus.postgres import is_conflict, is_connection_loss
 from django_pgbus.postgres.own_connection import close, own_connection
+from django_pgbus.queues import queue
 from django_pgbus.tasks import lifecycle
 from django_pgbus.worker.endings import Ending
 from django_pgbus.worker.ledger import Holding, TimedOut
@@ -43,6 +44,9 @@ class Repairer(Protocol):
     def fail_timed_out(self, held: Holding, timed_out: TimedOut, worker: uuid.UUID) -> None:
         """Settle the job whose hard timeout ended the process."""
 
+    def hand_back_unreported(self, worker: uuid.UUID) -> None:
+        """Put back what the process had claimed in its last moment, and told nobody of: nothing of it has run."""
+
     def rest(self) -> None:
         """Give up the connection until there is more to do."""
 
@@ -62,14 +66,16 @@ class Repair:
     def make(self, repairer: Repairer) -> None:
         """Do it, step by step; what is done is not done again by the next try."""
         if self.ending is Ending.DIED:
-            repairer.reap(self.held)
-            return
-        if self.timed_out is not None:
-            for held in [held for held in self.held if held.id == self.timed_out.id]:
-                repairer.fail_timed_out(held, self.timed_out, self.worker)
-                self.held.remove(held)
-        if self.held:
-            repairer.hand_back(self.held)
+            if self.held:
+                repairer.reap(self.held)
+        else:
+            if self.timed_out is not None:
+                for held in [held for held in self.held if held.id == self.timed_out.id]:
+                    repairer.fail_timed_out(held, self.timed_out, self.worker)
+                    self.held.remove(held)
+            if self.held:
+                repairer.hand_back(self.held)
+        repairer.hand_back_unreported(self.worker)
 
 
 class Repairs(Loop):
@@ -175,6 +181,11 @@ class DatabaseRepairs:
             ran_for=timed_out.ran_for,
             worker=str(worker),
         )
+
+    def hand_back_unreported(self, worker: uuid.UUID) -> None:
+        """Put back what the process had claimed and told nobody of."""
+        self._connect()
+        lifecycle.hand_back(queue.held_by(worker))
 
     def rest(self) -> None:
         """Close the connection."""

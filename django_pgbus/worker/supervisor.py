@@ -203,7 +203,7 @@ class Supervisor:
         )
         held = books.held()
         slot.child, slot.watchdog, slot.repair = None, None, None
-        if held:
+        if held or why is Ending.DIED:  # It may have died between a claim and its report.
             slot.repair = Repair(ending=why, worker=child.id, held=held, timed_out=books.timed_out)
             self._repairs.submit(slot.repair)
         if self.plan.process.burst:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from tests.benchmarks import machine
 from tests.benchmarks.counters import Counters
+from tests.benchmarks.noise import MUCH, Noise
 from tests.benchmarks.server import Database, Server
 from tests.benchmarks.systems import OURS, System, peer
+
+T = TypeVar("T")
+MOST_TRIES: Final = 4  # runs for each that is wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,15 +31,31 @@ class Bench:
     seconds: float | None
     peers: tuple[str, ...]
     versions: dict[str, str] = field(default_factory=dict)
-    noise: list[float] = field(default_factory=list)  # before each run
+    calm: float = 0.0  # minutes to wait for it, before each run
+    noise: list[float] = field(default_factory=list)  # of each run: the share of the processors that others used
 
     def each_run(self) -> Iterator[int]:
-        """Yield the number of each run, and say so."""
-        for number in range(self.runs):
-            self.noise.append(machine.busy())
-            heard = f"load {machine.load()}, processors busy {self.noise[-1]:.0%}"
-            print(f"{self.name}: run {number + 1} of {self.runs}, {heard}", file=sys.stderr, flush=True)
-            yield number
+        """Yield the number of each run; where calm was asked for, more until there are as many in calm."""
+        for number in range(self.runs * (MOST_TRIES if self.calm else 1)):
+            if self.calm and len(self.in_calm(self.noise)) >= self.runs:
+                return
+            self._wait_for_calm()
+            print(f"{self.name}: run {number + 1} of {self.runs}", file=sys.stderr, end="", flush=True)
+            with Noise(self.server.process) as noise:
+                yield number
+            self.noise.append(noise.share)
+            print(f", others used {noise.share:.1%} of the processors", file=sys.stderr, flush=True)
+
+    def in_calm(self, runs: list[T]) -> list[T]:
+        """Return the runs that count: where calm was asked for, those that had it, or all if none had."""
+        if not self.calm:
+            return runs
+        return [run for run, noise in zip(runs, self.noise, strict=True) if noise <= MUCH] or runs
+
+    def _wait_for_calm(self) -> None:
+        deadline = time.monotonic() + self.calm * 60
+        while time.monotonic() < deadline and machine.busy(2.0) > MUCH:
+            time.sleep(1.0)
 
     def systems(self) -> list[System]:
         """Return ours and the peers that are here."""
@@ -54,7 +75,7 @@ class Bench:
             **more,
             "runs": self.runs,
             **machine.describe(),
-            "busy_before_runs": self.noise,
+            "others_used": self.noise,
             "versions": self.versions,
             "postgres": self.server.describe(),
         }

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
@@ -36,17 +37,44 @@ def describe() -> dict[str, Any]:
     return {"cores": os.cpu_count(), "python": platform.python_version()}
 
 
-def family(pid: int) -> list[int]:
-    """Return a process and all that descend from it."""
-    children: dict[int, list[int]] = {}
+class Process(NamedTuple):
+    """One process: whose child it is, when it began, and its processor time."""
+
+    parent: int
+    born: str
+    seconds: float
+
+
+def spent_by_all() -> dict[int, Process]:
+    """Return every process there is."""
+    found = {}
     for place in Path("/proc").iterdir():
         if place.name.isdigit() and (fields := _stat(int(place.name))):
-            children.setdefault(int(fields[1]), []).append(int(place.name))
-    found, waiting = [], [pid]
+            found[int(place.name)] = Process(int(fields[1]), fields[19], sum(map(int, fields[11:13])) / TICKS)
+    return found
+
+
+def descendants(parents: Mapping[int, int], roots: Iterable[int]) -> set[int]:
+    """Return the roots and all that descend from them."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    found: set[int] = set()
+    waiting = list(roots)
     while waiting:
-        found.append(one := waiting.pop())
+        found.add(one := waiting.pop())
         waiting += children.get(one, [])
     return found
+
+
+def family(pid: int) -> set[int]:
+    """Return a process and all that descend from it."""
+    return descendants({one: process.parent for one, process in spent_by_all().items()}, [pid])
+
+
+def parent_of(pid: int) -> int:
+    """Return whose child a process is, 0 if it is gone."""
+    return int(_stat(pid)[1]) if _stat(pid) else 0
 
 
 def resident(pid: int) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -38,6 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     if (load := machine.load()) >= BUSY:
         print(f"The load is {load} before anything has begun: do not quote these figures.", file=sys.stderr)
     reports = []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that workers and databases do not stay behind
     with tempfile.TemporaryDirectory(prefix="pgbus-bench-") as folder:
         server = Server.open()
         try:
@@ -51,6 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
                     rows=asked.rows,
                     seconds=asked.seconds,
                     peers=peers,
+                    calm=asked.calm,
                 )
                 report: Report = importlib.import_module(f"tests.benchmarks.cases.{name}").run(bench)
                 print(report.as_table(), end="\n\n", flush=True)
@@ -70,6 +73,13 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--jobs", type=int, help="jobs of a run (latency: samples)")
     made.add_argument("--rows", type=int, default=1_000_000, help="rows that are there already (depth, snapshot)")
     made.add_argument("--seconds", type=float, help="length of a run or block, where there is one")
+    made.add_argument(
+        "--calm",
+        type=float,
+        default=0.0,
+        metavar="MINUTES",
+        help="wait so long before each run until nobody else works, and count only runs during which nobody did",
+    )
     made.add_argument("--peers", default="pgqueuer,refskip", help=f"beside us: {', '.join(PEERS)}")
     return made
 

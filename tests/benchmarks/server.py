@@ -21,6 +21,7 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 
 from django_pgbus.embedded import EmbeddedPostgres
+from tests.benchmarks import machine
 
 SETTINGS: Final = {
     "fsync": "on",
@@ -74,6 +75,12 @@ class Server:
             return cls(url)
         place = Path(os.environ.get("BENCH_FOLDER", tempfile.gettempdir())) / f"pgbus-bench-{secrets.token_hex(4)}"
         return cls(EmbeddedPostgres(place, keep=False).start(**SETTINGS).url())
+
+    @property
+    def process(self) -> int:
+        """Return the number of the server's first process, 0 where it runs on another machine."""
+        row = self.admin.execute("SELECT pg_backend_pid()").fetchone()
+        return machine.parent_of(row[0]) if row and self.admin.info.host.startswith("/") else 0
 
     def describe(self) -> dict[str, Any]:
         """Return the settings that the figures depend on."""

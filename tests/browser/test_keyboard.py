@@ -12,7 +12,7 @@ from tests.browser.shop import Shop, a_busy_shop
 from tests.browser.test_pages import keep, violations
 
 # All databases: the live server's requests close what connections earlier tests have left open.
-pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, databases="__all__")]
 
 FAR = 120  # presses of Tab
 

@@ -14,7 +14,7 @@ from tests.browser.shop import Shop, a_busy_shop
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 # All databases: the live server's requests close what connections earlier tests have left open.
-pytestmark = pytest.mark.django_db(transaction=True, databases="__all__")
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True, databases="__all__")]
 
 # Django's own breadcrumbs before 6.1 tell links from text by colour alone.
 OURS = {"include": [["body"]], "exclude": [["div.breadcrumbs"]]}

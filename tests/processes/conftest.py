@@ -11,7 +11,7 @@ from django.db import connection
 
 from django_pgbus.embedded import EmbeddedPostgresError, find_binaries
 from django_pgbus.queues import wake
-from tests.processes.harness import RunWorker, described, prepare_runs, started
+from tests.processes.harness import RunWorker, prepare_runs, started
 from tests.processes.server import Server, own_server
 
 
@@ -27,7 +27,7 @@ def runworker(
     """
     monkeypatch.setattr(wake, "_sent", wake._Sent())  # this process has announced nothing yet
     prepare_runs()
-    with started(tmp_path, described(connection.settings_dict)) as start:
+    with started(tmp_path, connection.settings_dict) as start:
         yield start
 
 
@@ -46,5 +46,5 @@ def server(django_db_blocker: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 @pytest.fixture
 def runworker_there(server: Server, tmp_path: Path) -> Iterator[Callable[..., RunWorker]]:
     """Start `manage.py runworker` on that server."""
-    with started(tmp_path, described(server.settings)) as start:
+    with started(tmp_path, server.settings) as start:
         yield start

@@ -24,6 +24,13 @@ from tests.processes import tasks
 ROOT = Path(__file__).resolve().parents[2]
 MANAGE = Path(__file__).with_name("manage.py")
 PATIENCE = 40.0  # seconds until a test that hangs fails; never a proof
+JOBS = "the jobs of a worker"  # the name of their sessions; the worker's own are called `pgbus ...`
+SESSIONS = f"""
+    FROM pg_stat_activity
+    WHERE datname = current_database()
+      AND (application_name = '{JOBS}' OR application_name LIKE 'pgbus%%')
+      AND (%s::text IS NULL OR application_name LIKE %s::text)
+"""
 
 T = TypeVar("T")
 
@@ -119,35 +126,18 @@ def count(table: str) -> int:
 
 
 def job_sessions() -> int:
-    """Return how many connections the jobs of all workers have; the workers' own have names, and ours is left out."""
-    return int(
-        value(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = 'client backend'"
-            " AND pid <> pg_backend_pid() AND application_name NOT LIKE 'pgbus%%' AND 0 = %s",
-            0,
-        )
-    )
+    """Return how many connections the jobs of all workers have."""
+    return sessions(JOBS)
 
 
-def sessions() -> int:
-    """Return how many connections the workers have, in all."""
-    return int(
-        value(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
-        )
-    )
+def sessions(like: str | None = None) -> int:
+    """Return how many connections the workers have: those with a name like this, or all."""
+    return int(value(f"SELECT count(*) {SESSIONS}", like, like))
 
 
-def terminate(like: str) -> int:
-    """End the sessions whose application name is like this, and return how many there were."""
-    return len(
-        execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND backend_type = 'client backend' AND pid <> pg_backend_pid() AND application_name LIKE %s",
-            like,
-        )
-    )
+def terminate(like: str | None = None) -> int:
+    """End the sessions of workers whose name is like this, or all, and return how many there were."""
+    return len(execute(f"SELECT pg_terminate_backend(pid) {SESSIONS}", like, like))
 
 
 # --- processes ----------------------------------------------------------------------------------------
@@ -264,19 +254,22 @@ class RunWorker:
         until(lambda: not any(alive(pid) and _is_spawned(pid) for pid in self._known))
 
 
-def described(settings: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """Return an entry of DATABASES that another process can be given."""
-    kept = ("ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT", "OPTIONS", "CONN_MAX_AGE", "CONN_HEALTH_CHECKS")
-    return {**{name: settings[name] for name in kept if name in settings}, **more}
+def described(settings: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry of DATABASES that another process can be given, with `more`, whose OPTIONS are added."""
+    kept = ("ENGINE", "NAME", "USER", "PASSWORD", "HOST", "PORT", "CONN_MAX_AGE", "CONN_HEALTH_CHECKS")
+    options = {**settings["OPTIONS"], "application_name": JOBS, **more.get("OPTIONS", {})}
+    if more.get("CONN_MAX_AGE", 0) != 0:  # Django refuses both together
+        options.pop("pool", None)
+    return {**{name: settings[name] for name in kept if name in settings}, **more, "OPTIONS": options}
 
 
 @contextlib.contextmanager
-def started(folder: Path, database: dict[str, Any]) -> Iterator[Callable[..., RunWorker]]:
+def started(folder: Path, settings: dict[str, Any]) -> Iterator[Callable[..., RunWorker]]:
     """Yield what starts workers; all of them end with the block, and their logs are shown if the test failed."""
     workers: list[RunWorker] = []
 
     def start(*arguments: str, database_more: dict[str, Any] | None = None, **said: Any) -> RunWorker:
-        worker = RunWorker(folder, {**database, **(database_more or {})}, *arguments, **said)
+        worker = RunWorker(folder, described(settings, database_more or {}), *arguments, **said)
         workers.append(worker)
         return worker
 

@@ -15,7 +15,7 @@ from django.db import Error, connections
 from django_pgbus import enqueue_many
 from django_pgbus.tasks import lifecycle
 from tests.processes import tasks
-from tests.processes.harness import RunWorker, count, execute, terminate, until, value
+from tests.processes.harness import JOBS, RunWorker, count, execute, terminate, until, value
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
@@ -98,7 +98,7 @@ class Chaos:
         self.workers.append(self.start())
 
     def end_sessions(self) -> None:
-        terminate(self.random.choice(["%", "pgbus %", "", "pgbus completer", "pgbus consumer", "pgbus heart"]))
+        terminate(self.random.choice([None, "pgbus %", JOBS, "pgbus completer", "pgbus consumer", "pgbus heart"]))
 
     def suspend(self) -> None:
         if children := self.children():

@@ -164,7 +164,7 @@ def test_all_sessions_of_a_worker_may_be_ended_at_once_and_again(runworker):
     total = 0
     for _ in range(5):
         jobs = enqueue_many(tasks.reads, [((n,), {}) for n in range(50)])
-        total += terminate("%")
+        total += terminate()
     until(lambda: all(is_archived(job.id) for job in jobs))
     until(lambda: is_archived(long.id))
     until(lambda: count("pgbus_messages") == count("pgbus_delayed") == 0)

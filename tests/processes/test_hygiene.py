@@ -10,6 +10,7 @@ import pytest
 from django_pgbus import enqueue_many
 from tests.processes import tasks
 from tests.processes.harness import (
+    JOBS,
     archived,
     count,
     execute,
@@ -115,10 +116,8 @@ def test_ten_thousand_jobs_on_four_threads_take_no_more_connections_and_memory_t
 
 def test_a_pool_survives_the_jobs_and_gets_its_connections_back(runworker):
     pytest.importorskip("psycopg_pool")
-    from django.db import connection
-
-    options = {**connection.settings_dict["OPTIONS"], "pool": {"min_size": 1, "max_size": 2, "timeout": 5}}
-    worker = runworker("--threads=6", database_more={"OPTIONS": options, "CONN_MAX_AGE": 0})
+    pool = {"min_size": 1, "max_size": 2, "timeout": 5}
+    worker = runworker("--threads=6", database_more={"OPTIONS": {"pool": pool}, "CONN_MAX_AGE": 0})
     worker.ready()
     first = result(tasks.names_the_pool.enqueue())
     # Six threads, two connections: whoever kept one would starve the others.
@@ -145,7 +144,7 @@ def test_a_pool_survives_the_jobs_and_gets_its_connections_back(runworker):
 
 
 def test_with_conn_max_age_0_an_idle_worker_keeps_no_connection_of_its_jobs(runworker):
-    worker = runworker("--threads=4", database_more={"CONN_MAX_AGE": 0})
+    worker = runworker("--threads=4", database_more={"CONN_MAX_AGE": 0, "OPTIONS": {"pool": False}})
     worker.ready()
     enqueue_many(tasks.reads, [((n,), {}) for n in range(200)])
     tasks.areads.enqueue("async")
@@ -160,7 +159,7 @@ def test_a_connection_that_was_killed_while_the_worker_slept_stops_no_job(runwor
     children = worker.ready()
     finished(tasks.reads.enqueue())
     until(lambda: job_sessions() == 1)
-    assert terminate("") == 1
+    assert terminate(JOBS) == 1
     jobs = [tasks.reads.enqueue() for _ in range(5)]
     until(lambda: all(is_archived(job.id) for job in jobs))
     attempts = [archived(job.id)["attempts"] for job in jobs]
@@ -175,7 +174,7 @@ def test_a_connection_of_async_jobs_that_was_killed_is_replaced_though_one_of_th
     worker.ready()
     tasks.awaits.enqueue("long", 600)  # the event loop is never idle
     until(lambda: runs("long", "began"))
-    assert terminate("") == 1
+    assert terminate(JOBS) == 1
     jobs = [tasks.areads.enqueue("short") for _ in range(3)]
     until(lambda: all(is_archived(job.id) for job in jobs), 15)
     print("attempts after the kill:", [archived(job.id)["attempts"] for job in jobs])
@@ -191,10 +190,7 @@ SESSION = {
 
 @pytest.mark.parametrize("options", SESSION.values(), ids=SESSION.keys())
 def test_what_the_database_sets_for_every_session_disturbs_no_worker(runworker, options):
-    from django.db import connection
-
-    more = {"OPTIONS": {**connection.settings_dict["OPTIONS"], "options": options}}
-    worker = runworker("--processes=2", "--threads=4", database_more=more)
+    worker = runworker("--processes=2", "--threads=4", database_more={"OPTIONS": {"options": options, "pool": False}})
     children = worker.ready(2)
     for total in (400, 800):
         enqueue_many(tasks.reads, [((n,), {}) for n in range(400)])

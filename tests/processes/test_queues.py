@@ -162,5 +162,5 @@ def test_an_idle_worker_asks_little_and_writes_one_row_per_beat(runworker):
     assert length / beat <= written["pgbus_workers"] <= 2 * (length / beat + 3)
     assert written.get("pgbus_election", 0) <= length / beat + 3
     # A poll and a beat per second each, the election and the sweeps of one of them, ours, and what is told late.
-    assert asked <= 2 * length * 6
+    assert asked <= 2 * length * 12
     assert worker.stop() == 0

@@ -13,7 +13,9 @@ from datetime import timedelta
 from io import StringIO
 
 import pytest
+from django.conf import settings as project
 from django.core.management import CommandError, call_command
+from django.core.signals import setting_changed
 from django.db import OperationalError, connection, connections
 from django.test import override_settings
 
@@ -43,10 +45,15 @@ def planned(monkeypatch):
 
 @pytest.fixture
 def other_alias():
-    """Give the settings back to whoever comes next."""
+    """Give the settings back to whoever comes next: `--database` changes them for good."""
+    before = getattr(project, "PGBUS", None)
     yield
-    with override_settings(PGBUS={}):
-        pass
+    if before is None:
+        del project.PGBUS
+    else:
+        project.PGBUS = before
+    setting_changed.send(other_alias, setting="PGBUS", value=before, enter=False)
+    assert conf.database() == "default"
 
 
 # --- runworker ----------------------------------------------------------------------------------------

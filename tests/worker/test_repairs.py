@@ -10,6 +10,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from django_pgbus.queues import sweeps
 from django_pgbus.queues.models import Delayed, Message
 from django_pgbus.worker.endings import Ending
 from django_pgbus.worker.ledger import Holding, TimedOut
@@ -28,7 +29,7 @@ def repairs():
 
 
 def make(repairs, ending, held, **given):
-    repairs.submit(repair := Repair(ending=ending, worker=uuid.uuid4(), held=held, **given))
+    repairs.submit(repair := Repair(ending=ending, held=held, **{"worker": uuid.uuid4(), **given}))
     deadline = time.monotonic() + 20
     while not repairs.idle:
         assert time.monotonic() < deadline
@@ -76,6 +77,21 @@ def test_jobs_of_a_stopped_process_go_back_without_an_attempt(repairs):
 
     job.refresh_from_db()
     assert (job.suspect, job.attempts, job.leased_until, job.delivery) == (False, 0, None, 2)
+
+
+@pytest.mark.parametrize("ending", [Ending.DIED, Ending.TIMED_OUT])
+def test_what_a_process_had_claimed_and_told_nobody_of_goes_back_too(repairs, ending):
+    worker = uuid.uuid4()
+    unreported, of_another = leased(worker=worker), leased()
+    sweeps.find_levels()
+
+    make(repairs, ending, [], worker=worker)
+
+    unreported.refresh_from_db()
+    of_another.refresh_from_db()
+    assert (unreported.suspect, unreported.attempts, unreported.leased_until) == (False, 0, None)
+    assert unreported.delivery == 2
+    assert of_another.leased_until is not None
 
 
 def test_a_hard_timeout_is_a_failed_attempt_of_its_job_alone(repairs):

@@ -36,6 +36,7 @@ def run(bench: Bench) -> Report:
     for _ in bench.each_run():
         with bench.server.fresh("pgbus", bench.install_ours) as database:
             runs.append(one(bench, database, jobs))
+    runs = bench.in_calm(runs)
     worst = {name: max(found[name] for found in runs) for name in ("lost", "doubled", "deadlocks", "longest_wait_s")}
     return Report(
         bench=bench.name,

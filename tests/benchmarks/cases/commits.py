@@ -36,6 +36,7 @@ def run(bench: Bench) -> Report:
             with bench.server.fresh("pgbus", bench.install_ours) as database:
                 lost += blocks(bench, database, queues, names if number % 2 else names[::-1], seconds, found)
         runs.append(found)
+    runs = bench.in_calm(runs)
     ratios = {
         "wake_vs_silent": median_ratio(runs, "wake", "silent"),
         "working_vs_silent": median_ratio(runs, "working", "working_silent"),

@@ -45,6 +45,7 @@ def run(bench: Bench) -> Report:
                 books.close(bench.counters, checks)
                 found[variant] = rounded(timeline.rate(jobs), 0)
         runs.append(found)
+    runs = bench.in_calm(runs)
     ratios = {f"{v}_vs_empty": median_ratio(runs, v, "empty") for v in ("pending", "delayed", "archived")}
     return Report(
         bench=bench.name,

@@ -30,6 +30,7 @@ def run(bench: Bench) -> Report:
             found = OURS.run(bench.counters, database, "rates", seconds, module=f"{PROJECT}.enqueueing")
             lost += found.pop("sent") - database.value("SELECT count(*) FROM pgbus_messages")
             runs.append({name: rounded(value, 0) for name, value in found.items()})
+    runs = bench.in_calm(runs)
     ratios = {
         "single_vs_bare": median_ratio(runs, "single", "bare"),
         "many_vs_bare": median_ratio(runs, "many", "bare_many"),

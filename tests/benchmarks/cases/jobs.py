@@ -39,6 +39,7 @@ def run(bench: Bench) -> Report:
             lost += max(0, count - found[f"{system.name}_started"])
             doubled += max(0, found[f"{system.name}_started"] - count)
         runs.append(found)
+    runs = bench.in_calm(runs)
     ratios = {
         f"vs_{name}": median_ratio(runs, "pgbus", name)
         for name in dict.fromkeys(["pgqueuer", "refskip", *(s.name for s in systems if s is not OURS)])

@@ -49,6 +49,7 @@ def run(bench: Bench) -> Report:
             with bench.server.fresh(system.name, partial(bench.install, system)) as database:
                 found |= one(bench, system, database, samples, checks)
         runs.append(found)
+    runs = bench.in_calm(runs)
     middle = medians(runs)
     return Report(
         bench=bench.name,

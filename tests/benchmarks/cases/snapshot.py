@@ -40,6 +40,7 @@ def run(bench: Bench) -> Report:
             with bench.server.fresh("pgbus_line", seeds(bench.install_ours, (PENDING, bench.rows))) as database:
                 found |= one(bench, database, variant, seconds, checks)
         runs.append(found)
+    runs = bench.in_calm(runs)
     middle = medians(runs)
     ratios = {
         "held_vs_free": median_ratio(runs, "held", "free"),
