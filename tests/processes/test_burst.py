@@ -40,7 +40,8 @@ def test_a_burst_that_is_killed_by_a_job_goes_on_and_leaves_with_1(runworker):
     tasks.leaves.enqueue("killer", 0)
     enqueue_many(tasks.note, [(("note",), {})] * 20)
     assert runworker("--burst", "--threads=1").wait(60) == 1
-    assert runs("note") == 20
+    assert runs("note") >= 20  # One that ended in the last moment of a process, not yet settled, runs again.
+    assert count("pgbus_archive") == 20
     assert count("pgbus_dead_letters") == 1
     assert count("pgbus_messages") == count("pgbus_delayed") == 0
 
