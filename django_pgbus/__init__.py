@@ -10,26 +10,52 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from django_pgbus.exceptions import InvalidPayload, InvalidQueue, Snooze, TaskSuperseded, TaskTimeout
+    from django_pgbus.concurrency.policy import Limit
+    from django_pgbus.exceptions import (
+        ConcurrencyLimitExceeded,
+        InvalidKey,
+        InvalidPayload,
+        InvalidQueue,
+        JobNotUnique,
+        Snooze,
+        TaskSuperseded,
+        TaskTimeout,
+    )
     from django_pgbus.tasks.backend import PgbusBackend
     from django_pgbus.tasks.bulk import aenqueue_many, enqueue_many
+    from django_pgbus.tasks.decorators import ensures_uniqueness, limits_concurrency
     from django_pgbus.tasks.task import task
+    from django_pgbus.uniqueness.policy import Unique
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ConcurrencyLimitExceeded",
+    "InvalidKey",
     "InvalidPayload",
     "InvalidQueue",
+    "JobNotUnique",
+    "Limit",
     "PgbusBackend",
     "Snooze",
     "TaskSuperseded",
     "TaskTimeout",
+    "Unique",
     "aenqueue_many",
     "enqueue_many",
+    "ensures_uniqueness",
+    "limits_concurrency",
     "task",
 ]
 
 _HOMES = {
+    "ConcurrencyLimitExceeded": "exceptions",
+    "InvalidKey": "exceptions",
+    "JobNotUnique": "exceptions",
+    "Limit": "concurrency.policy",
+    "Unique": "uniqueness.policy",
+    "ensures_uniqueness": "tasks.decorators",
+    "limits_concurrency": "tasks.decorators",
     "InvalidPayload": "exceptions",
     "InvalidQueue": "exceptions",
     "PgbusBackend": "tasks.backend",

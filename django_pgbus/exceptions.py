@@ -5,6 +5,9 @@ What can go wrong, for callers and inside a run.
     ├── InvalidPayload        the arguments cannot be stored; raised before any SQL (also a ValueError)
     │   └── InvalidPayloadType    ... because JSON has no such type (also a TypeError)
     ├── InvalidQueue          a queue name that cannot be used (also a ValueError)
+    ├── InvalidKey            what a key function returned cannot be a key (also a ValueError)
+    ├── JobNotUnique          another job holds the key of this one
+    ├── ConcurrencyLimitExceeded  as many jobs of this key as allowed are there already
     ├── WorkerLost            recorded for a run whose process ended or fell silent
     ├── TaskTimeout           raised in a run that outlived its `timeout`
     └── TaskSuperseded        raised in a run whose delivery is no longer the newest
@@ -38,6 +41,36 @@ class InvalidPayloadType(InvalidPayload, TypeError):
 
 class InvalidQueue(PgbusError, ValueError):
     """The name of a queue cannot be used."""
+
+
+class InvalidKey(PgbusError, ValueError):
+    """The key of a task cannot be computed or stored."""
+
+
+class JobNotUnique(PgbusError):
+    """
+    Another job holds the key of this one; nothing of the refused one remains.
+
+    `key` is the key, `holder` the id of the job that holds it.
+    """
+
+    def __init__(self, message: str, *, key: str = "", holder: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+        self.holder = holder
+
+
+class ConcurrencyLimitExceeded(PgbusError):
+    """
+    As many jobs of this key as allowed hold a slot or wait for one; nothing of the refused one remains.
+
+    `key` is the key, `limit` how many are allowed at once.
+    """
+
+    def __init__(self, message: str, *, key: str = "", limit: int = 0) -> None:
+        super().__init__(message)
+        self.key = key
+        self.limit = limit
 
 
 class WorkerLost(PgbusError):

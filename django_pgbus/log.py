@@ -136,6 +136,32 @@ def _migrations_awaited(*, missing: Any, database: str, **kwargs: Any) -> None:
     logger.warning("Waiting for migrations of %s: %s.", database, ", ".join(map(str, missing)))
 
 
+def _job_not_unique(*, task: str, key: str, holder: Any, policy: str, **kwargs: Any) -> None:
+    level = logging.WARNING if policy == "log" else logging.DEBUG
+    by = f"job {holder}" if holder else "another job"
+    logger.log(level, "%s was dropped: %s holds the key %.200r.", task, by, key)
+
+
+def _limit_reached(*, task: str, key: str, limit: int, **kwargs: Any) -> None:
+    logger.debug("%s was dropped: the key %.200r has its %d jobs.", task, key, limit)
+
+
+def _jobs_parked(*, count: int, **kwargs: Any) -> None:
+    logger.debug("%d jobs were parked: their slot or key is taken.", count)
+
+
+def _jobs_promoted(*, count: int, **kwargs: Any) -> None:
+    logger.debug("%d parked jobs were promoted.", count)
+
+
+def _holders_presumed_dead(*, count: int, **kwargs: Any) -> None:
+    logger.warning("%d holders of slots were silent for too long: presumed dead, their slots are free.", count)
+
+
+def _key_taken_over(*, key: str, **kwargs: Any) -> None:
+    logger.warning("The key %.200r was freed: the run that held it has lost its lease.", key)
+
+
 LINES: dict[Signal, Callable[..., None]] = {
     signals.attempt_failed: _attempt_failed,
     signals.task_dead_lettered: _task_dead_lettered,
@@ -143,6 +169,12 @@ LINES: dict[Signal, Callable[..., None]] = {
     signals.task_superseded: _task_superseded,
     signals.task_timed_out: _task_timed_out,
     signals.task_discarded: _task_discarded,
+    signals.job_not_unique: _job_not_unique,
+    signals.limit_reached: _limit_reached,
+    signals.jobs_parked: _jobs_parked,
+    signals.jobs_promoted: _jobs_promoted,
+    signals.holders_presumed_dead: _holders_presumed_dead,
+    signals.key_taken_over: _key_taken_over,
     signals.backoff_broken: _backoff_broken,
     signals.leases_released: _leases_released,
     signals.jobs_handed_back: _jobs_handed_back,

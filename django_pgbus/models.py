@@ -1,6 +1,21 @@
 """The models of all components, where Django looks for them."""
 
+from django_pgbus.concurrency.models import BlockedExecution, Semaphore, Slot
 from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Level, Message, QueueState
+from django_pgbus.uniqueness.models import UniquenessKey
 from django_pgbus.worker.models import Election, Worker
 
-__all__ = ["Archived", "DeadLetter", "Delayed", "Election", "Level", "Message", "QueueState", "Worker"]
+__all__ = [
+    "Archived",
+    "BlockedExecution",
+    "DeadLetter",
+    "Delayed",
+    "Election",
+    "Level",
+    "Message",
+    "QueueState",
+    "Semaphore",
+    "Slot",
+    "UniquenessKey",
+    "Worker",
+]

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
+from django_pgbus.concurrency import sql as concurrency_sql
 from django_pgbus.postgres import Statement
 from django_pgbus.queues import sql, wake
 from django_pgbus.queues.heartbeat import Held
 from django_pgbus.queues.line import Line
 from django_pgbus.queues.message import Delivery, Level
 from django_pgbus.tasks import lifecycle
-from django_pgbus.tasks.lifecycle import GaveUp, NewWork, PutOff, Success
+from django_pgbus.tasks import sql as tasks_sql
+from django_pgbus.tasks.outcomes import GaveUp, NewWork, PutOff, Success
+from django_pgbus.uniqueness import sql as uniqueness_sql
 from tests.sessions import execute
 
 LEASE = 30.0
@@ -27,6 +30,12 @@ ERROR = '{"exception": "builtins.ValueError", "traceback": "no", "worker": "w", 
 # Commits, and is undone by emptying our tables only: a tenth of the time that all tables of all apps take.
 COMMITTED = pytest.mark.django_db(transaction=True, available_apps=["django_pgbus"])
 UP_SINCE = "pg_postmaster_start_time()"
+MODULES: dict[str, Any] = {
+    "queues": sql,
+    "concurrency": concurrency_sql,
+    "uniqueness": uniqueness_sql,
+    "tasks": tasks_sql,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -38,9 +47,11 @@ def long_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def server_started(monkeypatch: pytest.MonkeyPatch, ago: str) -> None:
     """Let the statements of the line believe that PostgreSQL was started so long ago."""
-    for name, statement in list(vars(sql).items()):
-        if isinstance(statement, Statement) and UP_SINCE in statement.sql:
-            monkeypatch.setattr(sql, name, changed(name, UP_SINCE, f"(statement_timestamp() - interval '{ago}')"))
+    since = f"(statement_timestamp() - interval '{ago}')"
+    for component, module in MODULES.items():
+        for name, statement in list(vars(module).items()):
+            if isinstance(statement, Statement) and UP_SINCE in statement.sql:
+                monkeypatch.setattr(module, name, changed(f"{component}.{name}", UP_SINCE, since))
 
 
 def work(queue: str = "default", priority: int = 0, **more: Any) -> NewWork:
@@ -131,10 +142,17 @@ def leased_for(id: int) -> float | None:
 
 
 def changed(name: str, old: str, new: str = "") -> Statement:
-    """Return a statement of `queues/sql.py` with a part of its text replaced."""
-    statement: Statement = getattr(sql, name)
+    """Return a statement (of `queues/sql.py`, or named like `concurrency.FREE`) with a part of its text replaced."""
+    module, name = placed(name)
+    statement: Statement = getattr(module, name)
     assert old in statement.sql, f"{name} does not contain {old!r}"
-    return Statement(sql=statement.sql.replace(old, new), locks=statement.locks)
+    return Statement(sql=statement.sql.replace(old, new), locks=statement.locks, again=statement.again)
+
+
+def placed(name: str) -> tuple[Any, str]:
+    """Return the module in which a statement stands, and its name there."""
+    component, _, name = name.rpartition(".")
+    return MODULES[component or "queues"], name
 
 
 def fails_without(name: str, guard: str, instead: str = "") -> Callable[[Callable[[], None]], Callable[..., None]]:
@@ -146,7 +164,7 @@ def fails_without(name: str, guard: str, instead: str = "") -> Callable[[Callabl
             if guarded:
                 test()
                 return
-            monkeypatch.setattr(sql, name, changed(name, guard, instead))
+            monkeypatch.setattr(*placed(name), changed(name, guard, instead))
             with pytest.raises(AssertionError):
                 test()
 

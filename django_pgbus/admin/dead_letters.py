@@ -25,7 +25,7 @@ from django_pgbus.worker.waiting import Kind, Standing
 
 
 def _redrive(ids: Sequence[int]) -> list[Done]:
-    done = frozenset(lifecycle.redrive(ids))
+    done = frozenset(lifecycle.redrive(ids).ids)
     return [Done(done, gettext("Redriven."), _redriven), _gone(ids, done)]
 
 

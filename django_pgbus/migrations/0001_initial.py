@@ -78,6 +78,21 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="Semaphore",
+            fields=[
+                ("key", models.TextField(primary_key=True, serialize=False, verbose_name="key")),
+                ("name", models.TextField(db_default="", verbose_name="key as it was chosen")),
+                ("capacity", models.IntegerField(verbose_name="limit")),
+            ],
+            options={
+                "verbose_name": "concurrency key",
+                "verbose_name_plural": "concurrency keys",
+                "db_table": "pgbus_semaphores",
+                "permissions": [("release_slot", "Can release slots"), ("discard_parked", "Can discard parked jobs")],
+                "default_permissions": ("view",),
+            },
+        ),
+        migrations.CreateModel(
             name="Worker",
             fields=[
                 ("id", models.UUIDField(primary_key=True, serialize=False, verbose_name="ID")),
@@ -133,6 +148,7 @@ class Migration(migrations.Migration):
                 ("delivery", models.IntegerField(db_default=0, verbose_name="delivery")),
                 ("attempts", models.IntegerField(db_default=0, verbose_name="attempts")),
                 ("errors", models.JSONField(blank=True, null=True, verbose_name="errors")),
+                ("constraints", django_pgbus.queues.models.JsonDocument(null=True, verbose_name="constraints")),
                 (
                     "enqueued_at",
                     models.DateTimeField(
@@ -167,6 +183,75 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="BlockedExecution",
+            fields=[
+                (
+                    "id",
+                    models.BigIntegerField(
+                        db_default=django_pgbus.queues.models.NextId(),
+                        primary_key=True,
+                        serialize=False,
+                        verbose_name="ID",
+                    ),
+                ),
+                ("queue", models.CharField(max_length=200, verbose_name="queue")),
+                ("priority", models.SmallIntegerField(db_default=0, verbose_name="priority")),
+                ("task", models.TextField(verbose_name="task")),
+                ("backend", models.CharField(db_default="default", max_length=200, verbose_name="backend")),
+                ("payload", django_pgbus.queues.models.JsonDocument(verbose_name="arguments")),
+                ("delivery", models.IntegerField(db_default=0, verbose_name="delivery")),
+                ("attempts", models.IntegerField(db_default=0, verbose_name="attempts")),
+                ("errors", models.JSONField(blank=True, null=True, verbose_name="errors")),
+                ("constraints", django_pgbus.queues.models.JsonDocument(null=True, verbose_name="constraints")),
+                (
+                    "enqueued_at",
+                    models.DateTimeField(
+                        db_default=django_pgbus.queues.models.ClockTimestamp(), verbose_name="enqueued at"
+                    ),
+                ),
+                (
+                    "waits_for",
+                    models.CharField(
+                        choices=[("semaphore", "a slot"), ("key", "a uniqueness key")],
+                        max_length=20,
+                        verbose_name="waits for",
+                    ),
+                ),
+                ("key", models.TextField(verbose_name="key")),
+                ("semaphore", models.TextField(null=True, verbose_name="limited by")),
+                ("due_at", models.DateTimeField(null=True, verbose_name="due at")),
+                ("suspect", models.BooleanField(db_default=False, verbose_name="suspect")),
+                (
+                    "parked_at",
+                    models.DateTimeField(
+                        db_default=django_pgbus.queues.models.ClockTimestamp(), verbose_name="parked since"
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "parked job",
+                "verbose_name_plural": "parked jobs",
+                "db_table": "pgbus_blocked_executions",
+                "default_permissions": ("view",),
+                "indexes": [
+                    models.Index(
+                        models.F("waits_for"),
+                        models.F("key"),
+                        models.F("due_at"),
+                        models.OrderBy(models.F("priority"), descending=True),
+                        models.F("id"),
+                        name="pgbus_blocked_line",
+                    ),
+                    models.Index(
+                        condition=models.Q(("due_at__isnull", False)),
+                        fields=["queue", "due_at"],
+                        name="pgbus_blocked_due",
+                    ),
+                    models.Index(fields=["parked_at"], name="pgbus_blocked_parked"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
             name="DeadLetter",
             fields=[
                 (
@@ -186,6 +271,7 @@ class Migration(migrations.Migration):
                 ("delivery", models.IntegerField(db_default=0, verbose_name="delivery")),
                 ("attempts", models.IntegerField(db_default=0, verbose_name="attempts")),
                 ("errors", models.JSONField(blank=True, null=True, verbose_name="errors")),
+                ("constraints", django_pgbus.queues.models.JsonDocument(null=True, verbose_name="constraints")),
                 (
                     "enqueued_at",
                     models.DateTimeField(
@@ -244,6 +330,7 @@ class Migration(migrations.Migration):
                 ("delivery", models.IntegerField(db_default=0, verbose_name="delivery")),
                 ("attempts", models.IntegerField(db_default=0, verbose_name="attempts")),
                 ("errors", models.JSONField(blank=True, null=True, verbose_name="errors")),
+                ("constraints", django_pgbus.queues.models.JsonDocument(null=True, verbose_name="constraints")),
                 (
                     "enqueued_at",
                     models.DateTimeField(
@@ -293,6 +380,7 @@ class Migration(migrations.Migration):
                 ("delivery", models.IntegerField(db_default=0, verbose_name="delivery")),
                 ("attempts", models.IntegerField(db_default=0, verbose_name="attempts")),
                 ("errors", models.JSONField(blank=True, null=True, verbose_name="errors")),
+                ("constraints", django_pgbus.queues.models.JsonDocument(null=True, verbose_name="constraints")),
                 (
                     "enqueued_at",
                     models.DateTimeField(
@@ -326,6 +414,74 @@ class Migration(migrations.Migration):
                 "default_permissions": ("view",),
                 "indexes": [
                     models.Index(fields=["queue", "priority", "suspect", "position"], name="pgbus_messages_line")
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="Slot",
+            fields=[
+                ("message_id", models.BigIntegerField(primary_key=True, serialize=False, verbose_name="job")),
+                ("key", models.TextField(verbose_name="key")),
+                ("ordinal", models.IntegerField(verbose_name="number")),
+                ("duration", models.FloatField(verbose_name="silence allowed, in seconds")),
+                ("leased_until", models.DateTimeField(null=True, verbose_name="leased until")),
+                (
+                    "taken_at",
+                    models.DateTimeField(
+                        db_default=django_pgbus.queues.models.ClockTimestamp(), verbose_name="held since"
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "slot",
+                "verbose_name_plural": "slots",
+                "db_table": "pgbus_semaphore_slots",
+                "default_permissions": ("view",),
+                "indexes": [
+                    models.Index(
+                        condition=models.Q(("leased_until__isnull", False)),
+                        fields=["leased_until"],
+                        name="pgbus_slots_leased",
+                    )
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("key", "ordinal"), name="pgbus_slots_once"),
+                    models.CheckConstraint(condition=models.Q(("ordinal__gte", 1)), name="pgbus_slots_from_one"),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name="UniquenessKey",
+            fields=[
+                ("key", models.TextField(primary_key=True, serialize=False, verbose_name="key")),
+                ("name", models.TextField(db_default="", verbose_name="key as it was chosen")),
+                ("message_id", models.BigIntegerField(verbose_name="job")),
+                ("delivery", models.IntegerField(null=True, verbose_name="delivery")),
+                (
+                    "strategy",
+                    models.CharField(
+                        choices=[("until_executed", "until executed"), ("while_executing", "while executing")],
+                        max_length=20,
+                        verbose_name="strategy",
+                    ),
+                ),
+                ("queue", models.CharField(max_length=200, verbose_name="queue")),
+                (
+                    "created_at",
+                    models.DateTimeField(
+                        db_default=django_pgbus.queues.models.ClockTimestamp(), verbose_name="held since"
+                    ),
+                ),
+            ],
+            options={
+                "verbose_name": "uniqueness key",
+                "verbose_name_plural": "uniqueness keys",
+                "db_table": "pgbus_uniqueness_keys",
+                "permissions": [("discard_lock", "Can discard uniqueness locks")],
+                "default_permissions": ("view",),
+                "indexes": [
+                    models.Index(fields=["message_id"], name="pgbus_uniqueness_message"),
+                    models.Index(fields=["created_at"], name="pgbus_uniqueness_created"),
                 ],
             },
         ),

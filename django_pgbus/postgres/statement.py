@@ -24,12 +24,15 @@ class Statement:
     """
     SQL text, and the tables whose rows it locks, in the order it locks them.
 
+    `again` names those of them whose rows the transaction may have locked before, in their place: it waits for nobody then.
+
     Runs on the connection this thread holds for the pgbus alias, hence in the caller's transaction.
     Every parameter is cast in the text, so that server-side binding finds its type; write % as %%.
     """
 
     sql: str
     locks: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
 
     def tuples(self, **params: Any) -> list[tuple[Any, ...]]:
         """Run and return all rows as plain tuples, for the hot paths."""

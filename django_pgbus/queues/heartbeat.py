@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from django_pgbus.queues import sql
 from django_pgbus.queues.message import Delivery
+
+# What else must be renewed for deliveries that are constrained, each called with those just renewed.
+on_renewed: list[Callable[[Sequence[Delivery]], None]] = []
 
 
 class Held:
@@ -60,7 +63,7 @@ def renew(held: Held, lease: float) -> Beat:
     Renew all leases of this process and return which deliveries lost theirs or are to be discarded.
 
     A row that was locked is read again without a lock: it is superseded only if it is gone, under another
-    delivery, or not leased. Locks: messages.
+    delivery, or not leased. What constrains those just renewed is renewed after them. Locks: messages.
     """
     beat = Beat()
     deliveries = held.all()
@@ -75,6 +78,10 @@ def renew(held: Held, lease: float) -> Beat:
             lease=f"{lease} seconds",
         )
     )
+    constrained = [d for d in deliveries if d.constraints is not None and d.id in renewed]
+    if constrained:  # Before anything is concluded: what fails here is begun anew with the next beat.
+        for renew_more in on_renewed:
+            renew_more(constrained)
     missing = []
     for delivery in deliveries:
         if delivery.id in renewed:

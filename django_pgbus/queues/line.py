@@ -59,7 +59,7 @@ class Floor:
         return max(self.floor, self.claimed[-1][1]) if self.claimed else self.floor
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Polled:
     """What a poll found."""
 
@@ -68,6 +68,7 @@ class Polled:
     due_in: dict[str, float]  # seconds until the next delayed message, per queue
     lapsed: list[int]
     free: set[Level]  # where something stands that can be claimed
+    looked: bool = False  # at all levels: what is not in `free` is empty
 
 
 class Line:
@@ -106,7 +107,22 @@ class Line:
         )
         names = {level: level for level in levels}
         claimed = []
-        for position, id, queue, priority, suspect, delivery, attempts, task, backend, payload, errors, at in rows:
+        for row in rows:
+            (
+                position,
+                id,
+                queue,
+                priority,
+                suspect,
+                delivery,
+                attempts,
+                task,
+                backend,
+                payload,
+                errors,
+                at,
+                constraints,
+            ) = row
             level = names[(queue, priority, suspect)]  # type: ignore[index]
             self.floors[level].note_claimed(began, position)
             claimed.append(
@@ -123,6 +139,7 @@ class Line:
                     enqueued_at=at,
                     confirmed_at=began,
                     lease=lease,
+                    constraints=constraints,
                     started=suspect,
                 )
             )
@@ -160,6 +177,7 @@ class Line:
         )
         polled = self._read(rows, looked, reached, mark)
         if looking:
+            polled.looked = True
             took = time.monotonic() - began
             # At most a twentieth of the time goes into looks.
             self._next_look = time.monotonic() + max(0.95, 20 * took) * random.uniform(0.95, 1.05)  # noqa: S311
@@ -183,7 +201,7 @@ class Line:
                 case "paused":
                     polled.paused.add(queue)
                 case "due":
-                    polled.due_in[queue] = number
+                    polled.due_in[queue] = min(number, polled.due_in.get(queue, number))
                 case "below":
                     below[Level(queue, priority, suspect)].append((position, id, int(number)))
                 case "above":

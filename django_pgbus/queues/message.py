@@ -37,6 +37,7 @@ class Delivery:
     enqueued_at: datetime
     confirmed_at: float
     lease: float = float("inf")
+    constraints: str | None = None  # what must hold while it runs, as the components of the task wrote it
     started: bool = False
     superseded: bool = False
     discard: bool = False

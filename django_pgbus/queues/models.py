@@ -77,6 +77,8 @@ class Work(models.Model):
     delivery = models.IntegerField(_("delivery"), db_default=0)
     attempts = models.IntegerField(_("attempts"), db_default=0)
     errors = models.JSONField(_("errors"), null=True, blank=True)
+    # What must hold while it runs (tasks/constraints.py): None for a task that anybody may run at any time.
+    constraints = JsonDocument(_("constraints"), null=True)
     enqueued_at = models.DateTimeField(_("enqueued at"), db_default=ClockTimestamp())
 
     class Meta:

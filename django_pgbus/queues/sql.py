@@ -84,10 +84,12 @@ MOVE_DUE = Statement(
             LIMIT %(limit)s::int
         ))
         RETURNING delayed.id, delayed.queue, delayed.priority, delayed.task, delayed.backend, delayed.payload,
-                  delayed.delivery, delayed.attempts, delayed.errors, delayed.enqueued_at, delayed.due_at
+                  delayed.delivery, delayed.attempts, delayed.errors,
+                  delayed.constraints, delayed.enqueued_at, delayed.due_at
     )
-    INSERT INTO pgbus_messages (id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at
+    INSERT INTO pgbus_messages (id, queue, priority, task, backend, payload, delivery, attempts, errors,
+                                constraints, enqueued_at)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at
     FROM due
     ORDER BY due_at, id
     RETURNING queue, priority, position
@@ -128,7 +130,7 @@ CLAIM = Statement(
     ))
     RETURNING message.position, message.id, message.queue, message.priority, message.suspect, message.delivery,
               message.attempts, message.task, message.backend, message.payload::text, message.errors::text,
-              message.enqueued_at
+              message.enqueued_at, message.constraints::text
     """,
     locks=("messages",),
 )
@@ -175,6 +177,18 @@ POLL = Statement(
         FROM pgbus_delayed AS waiting
         WHERE waiting.queue = mine.queue
         ORDER BY waiting.due_at
+        LIMIT 1
+    ) AS soonest
+    UNION ALL
+    SELECT 'due', mine.queue, NULL, NULL, NULL, NULL,
+           extract(epoch FROM soonest.due_at - statement_timestamp())::float8
+    FROM unnest(%(queues)s::text[]) AS mine (queue)
+    CROSS JOIN LATERAL (
+        SELECT parked.due_at
+        FROM pgbus_blocked_executions AS parked
+        WHERE parked.queue = mine.queue
+          AND parked.due_at IS NOT NULL
+        ORDER BY parked.due_at
         LIMIT 1
     ) AS soonest
     UNION ALL
@@ -276,6 +290,43 @@ LEASES = Statement(
     """
 )
 
+# At pick-up: which of the deliveries just claimed are still leased under their number.
+LOCK_LEASED = Statement(
+    sql="""
+    SELECT message.id
+    FROM pgbus_messages AS message
+    JOIN unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS held (id, delivery) ON held.id = message.id
+    WHERE message.delivery = held.delivery
+      AND message.leased_until IS NOT NULL
+    ORDER BY message.id
+    FOR UPDATE OF message
+    """,
+    locks=("messages",),
+)
+
+# Before something is taken from a holder: who is locked is alive, or is being settled.
+LOCK_QUIET = Statement(
+    sql="""
+    SELECT message.id
+    FROM pgbus_messages AS message
+    WHERE message.id = ANY (%(ids)s::bigint[])
+    ORDER BY message.id
+    FOR UPDATE SKIP LOCKED
+    """,
+    locks=("messages",),
+)
+
+LEASE_STATES = Statement(
+    sql="""
+    SELECT message.id, message.delivery, message.started, message.leased_until IS NOT NULL AS leased,
+           message.leased_until < statement_timestamp()
+               AND statement_timestamp() > pg_postmaster_start_time() + %(lease)s::interval AS lapsed
+    FROM pgbus_messages AS message
+    WHERE message.id = ANY (%(ids)s::bigint[])
+    ORDER BY message.id
+    """
+)
+
 # --- out of the line ----------------------------------------------------------------------------------
 
 # Rows of the array come sorted by id and the rows are found through the index on id: locked in ascending order.
@@ -291,12 +342,13 @@ SUCCEED = Statement(
           AND message.delivery = outcome.delivery
           AND message.leased_until IS NOT NULL
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
-                  message.delivery, message.attempts, message.errors, message.enqueued_at, message.worker,
+                  message.delivery, message.attempts, message.errors,
+                  message.constraints, message.enqueued_at, message.worker,
                   message.discard_requested, outcome.result, outcome.ran_for, outcome.ended_ago
     )
-    INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at,
-                               outcome, result, note, worker, started_at, finished_at)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at,
+    INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
+                               constraints, enqueued_at, outcome, result, note, worker, started_at, finished_at)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at,
            'succeeded', result::json,
            CASE WHEN discard_requested THEN 'The discard came too late.' ELSE '' END,
            worker,
@@ -320,7 +372,7 @@ PUT_OFF = Statement(
           AND message.delivery = outcome.delivery
           AND message.leased_until IS NOT NULL
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
-                  message.delivery, message.enqueued_at, message.worker, message.discard_requested,
+                  message.delivery, message.constraints, message.enqueued_at, message.worker, message.discard_requested,
                   CASE WHEN outcome.reason = 'snoozed' THEN message.attempts - 1 ELSE message.attempts END AS attempts,
                   CASE
                       WHEN outcome.error IS NULL THEN message.errors
@@ -334,16 +386,16 @@ PUT_OFF = Statement(
                   END AS errors,
                   outcome.delay, outcome.reason, outcome.ran_for, outcome.ended_ago
     ), later AS (
-        INSERT INTO pgbus_delayed (id, queue, priority, task, backend, payload, delivery, attempts, errors,
+        INSERT INTO pgbus_delayed (id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
                                    enqueued_at, due_at, reason)
-        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at,
+        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at,
                statement_timestamp() + make_interval(secs => delay), reason
         FROM gone
         WHERE NOT discard_requested
     ), discarded AS (
-        INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
+        INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
                                    enqueued_at, outcome, note, worker, started_at)
-        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at,
+        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at,
                'discarded', '', worker,
                statement_timestamp() - make_interval(secs => ended_ago + ran_for)
         FROM gone
@@ -366,7 +418,7 @@ GIVE_UP = Statement(
           AND message.delivery = outcome.delivery
           AND message.leased_until IS NOT NULL
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
-                  message.delivery, message.enqueued_at, message.worker, message.discard_requested,
+                  message.delivery, message.constraints, message.enqueued_at, message.worker, message.discard_requested,
                   message.attempts - outcome.not_run AS attempts,
                   CASE
                       WHEN outcome.error IS NULL THEN message.errors
@@ -381,15 +433,16 @@ GIVE_UP = Statement(
                   outcome.reason, outcome.ran_for, outcome.ended_ago
     ), dead AS (
         INSERT INTO pgbus_dead_letters (id, queue, priority, task, backend, payload, delivery, attempts, errors,
+                                        constraints,
                                         enqueued_at, reason, worker, started_at)
-        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at,
+        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at,
                reason, worker, statement_timestamp() - make_interval(secs => ended_ago + ran_for)
         FROM gone
         WHERE NOT discard_requested
     ), discarded AS (
-        INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
+        INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
                                    enqueued_at, outcome, note, worker, started_at)
-        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at,
+        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at,
                'discarded', '', worker,
                statement_timestamp() - make_interval(secs => ended_ago + ran_for)
         FROM gone
@@ -410,6 +463,8 @@ SETTLED = Statement(
     SELECT id, delivery FROM pgbus_delayed WHERE id = ANY (%(ids)s::bigint[])
     UNION ALL
     SELECT id, delivery FROM pgbus_dead_letters WHERE id = ANY (%(ids)s::bigint[])
+    UNION ALL
+    SELECT id, delivery FROM pgbus_blocked_executions WHERE id = ANY (%(ids)s::bigint[])
     UNION ALL
     SELECT id, delivery - CASE WHEN leased_until IS NULL THEN 0 ELSE 1 END
     FROM pgbus_messages
@@ -456,9 +511,11 @@ RETURN_TO_LINE = Statement(
         position = nextval('pgbus_position')
     FROM mine
     WHERE message.id = mine.id
-    RETURNING message.id, message.queue, message.priority, message.suspect, message.position
+    RETURNING message.id, message.queue, message.priority, message.suspect, message.position,
+              message.constraints IS NOT NULL AS constrained
     """,
     locks=("messages",),
+    again=("messages",),
 )
 
 # What a process that ended still holds. There is no index on it (a claim would be no HOT update), and none is needed:
@@ -557,17 +614,19 @@ SETTLE_MARKED = Statement(
         USING mine
         WHERE message.id = mine.id
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
-                  message.delivery, message.attempts, message.errors, message.enqueued_at, message.worker,
+                  message.delivery, message.attempts, message.errors,
+                  message.constraints, message.enqueued_at, message.worker,
                   message.claimed_at
     )
-    INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at,
-                               outcome, note, worker, started_at)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at,
+    INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
+                               constraints, enqueued_at, outcome, note, worker, started_at)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at,
            'discarded', '', worker, claimed_at
     FROM gone
-    RETURNING id
+    RETURNING id, constraints IS NOT NULL AS constrained
     """,
     locks=("messages",),
+    again=("messages",),
 )
 
 # --- a person's decisions -----------------------------------------------------------------------------
@@ -586,13 +645,14 @@ DISCARD_READY = Statement(
         USING mine
         WHERE message.id = mine.id
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
-                  message.delivery, message.attempts, message.errors, message.enqueued_at
+                  message.delivery, message.attempts, message.errors, message.constraints, message.enqueued_at
     )
-    INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at,
-                               outcome)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at, 'discarded'
+    INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
+                               constraints, enqueued_at, outcome)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
+           enqueued_at, 'discarded'
     FROM gone
-    RETURNING id
+    RETURNING id, constraints IS NOT NULL AS constrained
     """,
     locks=("messages",),
 )
@@ -610,13 +670,14 @@ DISCARD_DELAYED = Statement(
         USING mine
         WHERE delayed.id = mine.id
         RETURNING delayed.id, delayed.queue, delayed.priority, delayed.task, delayed.backend, delayed.payload,
-                  delayed.delivery, delayed.attempts, delayed.errors, delayed.enqueued_at
+                  delayed.delivery, delayed.attempts, delayed.errors, delayed.constraints, delayed.enqueued_at
     )
-    INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at,
-                               outcome)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at, 'discarded'
+    INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
+                               constraints, enqueued_at, outcome)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
+           enqueued_at, 'discarded'
     FROM gone
-    RETURNING id
+    RETURNING id, constraints IS NOT NULL AS constrained
     """,
     locks=("delayed",),
 )
@@ -645,6 +706,8 @@ WAITING_OR_RUNNING = Statement(
     SELECT id FROM pgbus_messages WHERE id = ANY (%(ids)s::bigint[])
     UNION ALL
     SELECT id FROM pgbus_delayed WHERE id = ANY (%(ids)s::bigint[])
+    UNION ALL
+    SELECT id FROM pgbus_blocked_executions WHERE id = ANY (%(ids)s::bigint[])
     ORDER BY id
     """
 )
@@ -663,15 +726,38 @@ REDRIVE = Statement(
         USING mine
         WHERE letter.id = mine.id
         RETURNING letter.id, letter.queue, letter.priority, letter.task, letter.backend, letter.payload,
-                  letter.delivery, letter.errors, letter.enqueued_at
+                  letter.delivery, letter.errors, letter.constraints, letter.enqueued_at
     )
-    INSERT INTO pgbus_messages (id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at)
-    SELECT id, queue, priority, task, backend, payload, delivery + 1, 0, errors, enqueued_at
+    INSERT INTO pgbus_messages (id, queue, priority, task, backend, payload, delivery, attempts, errors,
+                                constraints, enqueued_at)
+    SELECT id, queue, priority, task, backend, payload, delivery + 1, 0, errors, constraints, enqueued_at
     FROM gone
     ORDER BY id
     RETURNING id, queue, priority, suspect, position
     """,
     locks=("dead_letters",),
+    again=("dead_letters",),
+)
+
+LOCK_DEAD = Statement(
+    sql="""
+    SELECT letter.id, letter.queue, letter.priority, letter.task, letter.backend, letter.payload::text AS payload,
+           letter.delivery, letter.errors::text AS errors, letter.constraints::text AS constraints, letter.enqueued_at
+    FROM pgbus_dead_letters AS letter
+    WHERE letter.id = ANY (%(ids)s::bigint[])
+    ORDER BY letter.id
+    FOR UPDATE OF letter
+    """,
+    locks=("dead_letters",),
+)
+
+DELETE_DEAD = Statement(
+    sql="""
+    DELETE FROM pgbus_dead_letters
+    WHERE id = ANY (%(ids)s::bigint[])
+    """,
+    locks=("dead_letters",),
+    again=("dead_letters",),
 )
 
 DISCARD_DEAD = Statement(
@@ -687,12 +773,13 @@ DISCARD_DEAD = Statement(
         USING mine
         WHERE letter.id = mine.id
         RETURNING letter.id, letter.queue, letter.priority, letter.task, letter.backend, letter.payload,
-                  letter.delivery, letter.attempts, letter.errors, letter.enqueued_at, letter.worker,
+                  letter.delivery, letter.attempts, letter.errors,
+                  letter.constraints, letter.enqueued_at, letter.worker,
                   letter.started_at
     )
-    INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at,
-                               outcome, note, worker, started_at)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, enqueued_at,
+    INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
+                               constraints, enqueued_at, outcome, note, worker, started_at)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at,
            'discarded', 'It was a dead letter.', worker, started_at
     FROM gone
     RETURNING id
@@ -817,7 +904,13 @@ FORGET_LEVELS = Statement(
     locks=("levels",),
 )
 
-NOTIFY = Statement(sql="SELECT pg_notify('pgbus', note) FROM unnest(%(notes)s::text[]) AS notes (note)")
+# NOTIFY takes a transaction id, so its commit would wait for the disk; losing one in a crash costs a poll.
+NOTIFY = Statement(
+    sql="""
+    SELECT set_config('synchronous_commit', 'off', true), pg_notify('pgbus', note)
+    FROM unnest(%(notes)s::text[]) AS notes (note)
+    """
+)
 
 # --- retention ----------------------------------------------------------------------------------------
 

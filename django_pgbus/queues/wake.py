@@ -16,6 +16,7 @@ from typing import Any, Final
 from django.db import connections, transaction
 
 from django_pgbus.conf import database, get_settings
+from django_pgbus.postgres.after_commit import hook_of
 from django_pgbus.queues import sql
 from django_pgbus.queues.message import Level
 
@@ -56,13 +57,12 @@ _sent = _Sent()
 class _Hook:
     """What one transaction has to say once it is committed."""
 
-    __slots__ = ("began", "levels", "savepoints", "soonest")
+    __slots__ = ("began", "levels", "soonest")
 
-    def __init__(self, savepoints: frozenset[str]) -> None:
+    def __init__(self) -> None:
         self.began = time.monotonic()
         self.levels: dict[Level, int] = {}
         self.soonest: dict[str, float] = {}  # by the monotonic clock: the transaction may last
-        self.savepoints = savepoints
 
     def speak(self) -> None:
         """Announce and wake; registered as a bound method, since Django logs a failing hook by its name."""
@@ -88,7 +88,7 @@ def after_commit(levels: dict[Level, int], due: dict[str, float] | None = None) 
     connection = connections[database()]
     if not connection.in_atomic_block and not connection.get_autocommit():
         return
-    hook = _hook_of(connection)
+    hook = hook_of(connection, _Hook)
     for level, position in levels.items():
         known = hook.levels.get(level, 0)
         hook.levels[level] = min(position, known) if position and known else position or known
@@ -97,24 +97,6 @@ def after_commit(levels: dict[Level, int], due: dict[str, float] | None = None) 
         hook.soonest[queue] = min(at, hook.soonest.get(queue, at))
     if not connection.in_atomic_block:
         transaction.on_commit(hook.speak, using=connection.alias, robust=True)
-
-
-def _hook_of(connection: Any) -> _Hook:
-    """
-    Return the hook of this transaction, one for however many tasks it enqueues.
-
-    An earlier hook serves if it stands in the list still and in no savepoint that this call is not in: then it
-    runs whenever this call's rows are committed.
-    """
-    savepoints = frozenset(connection.savepoint_ids)
-    if not connection.in_atomic_block:
-        return _Hook(savepoints)
-    hook = getattr(connection, "_pgbus_hook", None)
-    stands = hook is not None and any(getattr(e[1], "__self__", None) is hook for e in connection.run_on_commit)
-    if hook is None or not stands or not hook.savepoints <= savepoints:
-        hook = connection._pgbus_hook = _Hook(savepoints)
-        transaction.on_commit(hook.speak, using=connection.alias, robust=True)
-    return hook
 
 
 def announce(levels: Iterable[Level]) -> None:

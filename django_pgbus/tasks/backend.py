@@ -9,8 +9,8 @@ from typing import Any, ParamSpec, TypeVar, cast
 from django.conf import settings
 from django.utils import timezone
 
-from django_pgbus.exceptions import InvalidPayload
-from django_pgbus.tasks import lifecycle, results
+from django_pgbus.exceptions import ConcurrencyLimitExceeded, InvalidPayload, JobNotUnique
+from django_pgbus.tasks import lifecycle, outcomes, refusals, results
 from django_pgbus.tasks.checks import check_backend
 from django_pgbus.tasks.compat import (
     TASK_MAX_PRIORITY,
@@ -24,6 +24,7 @@ from django_pgbus.tasks.compat import (
     TaskResultDoesNotExist,
     task_enqueued,
 )
+from django_pgbus.tasks.constraints import NONE, Constraints, bind, declares_any
 from django_pgbus.tasks.lookup import checked_path
 from django_pgbus.tasks.payload import Payload, prepare
 from django_pgbus.tasks.policy import checked_queue
@@ -59,11 +60,17 @@ class PgbusBackend(BaseTaskBackend):
         """
         Store a task in the caller's transaction and return its result.
 
-        Raises InvalidTask, or InvalidPayload naming the argument, before any SQL.
+        Raises InvalidTask, or InvalidPayload naming the argument, before any SQL; JobNotUnique or
+        ConcurrencyLimitExceeded where the task says so, and then nothing is stored.
         """
         self.validate_task(task)
         path = checked_path(task)
         arguments = prepare(args, kwargs)
+        if declares_any(task):
+            outcome = self._enter(task, path, [arguments])[0]
+            if isinstance(outcome, Exception):
+                raise outcome
+            return cast("TaskResult[P, R]", outcome)
         enqueued = lifecycle.enqueue(self._work(task, path, arguments.text))
         result = cast("TaskResult[P, R]", results.fresh(task, enqueued, arguments, self.alias))
         task_enqueued.send(type(self), task_result=result)
@@ -71,22 +78,53 @@ class PgbusBackend(BaseTaskBackend):
 
     def enqueue_many(
         self, task: AnyTask, rows: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
-    ) -> list[AnyTaskResult]:
+    ) -> list[AnyTaskResult | JobNotUnique | ConcurrencyLimitExceeded]:
         """
-        Store a task once for each (args, kwargs), all or none, and return the results in that order.
+        Store a task once for each (args, kwargs), and return the results in that order.
 
+        All or none; but each row of a task that is unique or limited has an outcome of its own: where a single
+        enqueue would raise JobNotUnique or ConcurrencyLimitExceeded, that error stands in the place of its result.
         Raises InvalidTask, or InvalidPayload naming row and argument, before any SQL.
         """
         self.validate_task(task)
         path = checked_path(task)
         arguments = [_prepared(index, row) for index, row in enumerate(rows)]
+        if declares_any(task):
+            return self._enter(task, path, arguments)
         enqueued = lifecycle.enqueue_many(self._work(task, path, ""), [one.text for one in arguments])
         made = [
             results.fresh(task, stored, given, self.alias) for stored, given in zip(enqueued, arguments, strict=True)
         ]
         for result in made:
             task_enqueued.send(type(self), task_result=result)
-        return made
+        return list(made)
+
+    def _enter(
+        self, task: AnyTask, path: str, arguments: Sequence[Payload]
+    ) -> list[AnyTaskResult | JobNotUnique | ConcurrencyLimitExceeded]:
+        works = [self._work(task, path, one.text, bind(task, one.args, one.kwargs)) for one in arguments]
+        entered = lifecycle.enter(works)
+        return [
+            self._entered(task, work, outcome, given)
+            for work, outcome, given in zip(works, entered, arguments, strict=True)
+        ]
+
+    def _entered(
+        self, task: AnyTask, work: outcomes.NewWork, outcome: outcomes.Entered, given: Payload
+    ) -> AnyTaskResult | JobNotUnique | ConcurrencyLimitExceeded:
+        """Return the result of a constrained task, or the error that says why there is none."""
+        if isinstance(outcome, outcomes.Enqueued):
+            result = results.fresh(task, outcome, given, self.alias)
+            task_enqueued.send(type(self), task_result=result)
+            return result
+        error = refusals.error_of(work.task, outcome)
+        policy = refusals.policy_of(work.constraints, outcome)
+        if policy in {"reject", "raise"}:
+            return error
+        refusals.announce(work.task, outcome, policy)
+        if isinstance(error, JobNotUnique) and (found := lifecycle.find(int(error.holder or 0))):
+            return results.stored(found, self.alias)
+        return results.dropped(task, given, self.alias, error)
 
     def get_result(self, result_id: str) -> AnyTaskResult:
         """Return the result of a task wherever it is, or raise TaskResultDoesNotExist, also for ids that cannot be."""
@@ -100,14 +138,15 @@ class PgbusBackend(BaseTaskBackend):
         """Return what is wrong with this backend's entry in `TASKS`, and whether the app is installed."""
         return list(check_backend(self))
 
-    def _work(self, task: AnyTask, path: str, payload: str) -> lifecycle.NewWork:
-        return lifecycle.NewWork(
+    def _work(self, task: AnyTask, path: str, payload: str, constraints: Constraints = NONE) -> outcomes.NewWork:
+        return outcomes.NewWork(
             task=path,
             payload=payload,
             queue=task.queue_name,
             priority=int(task.priority),
             backend=self.alias,
             due=_due(task.run_after),
+            constraints=constraints,
         )
 
 

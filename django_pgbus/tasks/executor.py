@@ -31,7 +31,7 @@ from django_pgbus.conf import database, get_settings
 from django_pgbus.exceptions import Snooze, TaskSuperseded, TaskTimeout
 from django_pgbus.postgres.retrying import is_conflict, is_connection_loss
 from django_pgbus.queues.message import Delivery
-from django_pgbus.tasks import backoff, lifecycle, payload, running
+from django_pgbus.tasks import backoff, constraints, lifecycle, payload, running
 from django_pgbus.tasks.compat import (
     AnyTask,
     AnyTaskResult,
@@ -41,9 +41,9 @@ from django_pgbus.tasks.compat import (
     task_finished,
     task_started,
 )
-from django_pgbus.tasks.lifecycle import GaveUp, PutOff, Success
 from django_pgbus.tasks.lookup import find_task
 from django_pgbus.tasks.masking import loggable, scrubbed
+from django_pgbus.tasks.outcomes import GaveUp, PutOff, Success
 from django_pgbus.tasks.policy import policy_of
 from django_pgbus.tasks.watch import Watch
 
@@ -148,6 +148,7 @@ class Executor:
         run = Run(self, delivery, runnable, (), {}, None, time.monotonic())
         try:
             run.args, run.kwargs = payload.decode(delivery.payload)
+            constraints.of(delivery.constraints)  # What cannot be read cannot have been kept: a failed attempt.
             run.result = self._running(run)
         except BaseException as error:
             return self._failed(run, error, limit)
@@ -195,7 +196,7 @@ class Executor:
 
     def _call(self, run: Run) -> Any:
         func = run.runnable.task.func
-        if run.runnable.timeout is None:
+        if run.runnable.timeout is None and run.delivery.constraints is None:
             return func(*run.positional, **run.kwargs)
         self._watch.arm(run.delivery, run.runnable.timeout)
         try:

@@ -9,90 +9,50 @@ its delivery; one that finds the delivery superseded changes nothing and says so
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import transaction
+from django.db import connections, transaction
 
 from django_pgbus import signals
-from django_pgbus.conf import database
+from django_pgbus.concurrency import parked, slots
+from django_pgbus.concurrency.parked import Park
+from django_pgbus.concurrency.slots import Seen
+from django_pgbus.conf import database, get_settings
 from django_pgbus.postgres import retrying
+from django_pgbus.postgres.after_commit import hook_of
 from django_pgbus.postgres.arrays import numbers, texts
+from django_pgbus.postgres.keys import stored
 from django_pgbus.queues import delayed, queue, sql, wake
 from django_pgbus.queues.line import Line
 from django_pgbus.queues.message import Delivery, Level
-from django_pgbus.tasks.sql import FIND
+from django_pgbus.tasks import constraints
+from django_pgbus.tasks.constraints import Constraints
+from django_pgbus.tasks.outcomes import (
+    Discarded,
+    Enqueued,
+    Entered,
+    GaveUp,
+    HeldElsewhere,
+    HeldMessage,
+    LimitReached,
+    NewWork,
+    PickedUp,
+    PutOff,
+    Redriven,
+    Success,
+)
+from django_pgbus.tasks.sql import ENTER, FIND
+from django_pgbus.uniqueness import keys
+from django_pgbus.uniqueness.keys import Wanted
 
 CHUNK: Final = 1000  # rows per statement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewWork:
-    """What is asked for: `payload` is the encoded arguments, `due` a moment or the time from now."""
-
-    task: str
-    payload: str
-    queue: str
-    priority: int = 0
-    backend: str = "default"
-    due: datetime | timedelta | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Enqueued:
-    """The id a task keeps for life, and when it got it by the database's clock."""
-
-    id: int
-    enqueued_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Success:
-    """A run that returned: `result` encoded, `ran_for` and `ended` in seconds of the monotonic clock."""
-
-    delivery: Delivery
-    result: str
-    ran_for: float
-    ended: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PutOff:
-    """A run that failed and is tried again, or asked to be run later (`reason` is retry or snoozed)."""
-
-    delivery: Delivery
-    delay: float
-    reason: str
-    error: str | None
-    ran_for: float
-    ended: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GaveUp:
-    """A task that is not tried again; `not_run` when the claim counted an attempt that never began."""
-
-    delivery: Delivery
-    reason: str
-    error: str | None
-    ran_for: float
-    ended: float
-    not_run: bool = False
-
-
-@dataclass(slots=True, kw_only=True)
-class HeldMessage:
-    """What a supervisor knows of a message that a process of it held."""
-
-    id: int
-    delivery: int
-    started: bool = False
-    suspect: bool = False
-    running: bool | None = None  # when the process ended; None where nobody knows
-    started_at: float = 0.0
+TRIES: Final = 3  # to name a holder that is gone each time
+MOST_SLOTS: Final = 10_000  # of one key, in one release
+DISCARDS: Final = 500  # parked tasks in one transaction
+WAITERS: Final = 100  # tried for one free key; the sweep goes on
 
 
 # --- enter --------------------------------------------------------------------------------------------
@@ -142,16 +102,362 @@ def _enqueue_later(work: NewWork, payloads: Sequence[str]) -> list[Enqueued]:
     return [Enqueued(row.id, row.enqueued_at) for row in rows]
 
 
-def redrive(ids: Iterable[int]) -> list[int]:
+def enter(works: Sequence[NewWork]) -> list[Entered]:
     """
-    Put dead letters into the line again under their ids, and return those that were there.
+    Let constrained tasks in, each for itself, and say for each what became of it; in the caller's transaction.
 
-    Attempts start again, delivery numbers go on rising, the history stays. Locks: dead_letters.
+    All or none of what one needs is taken: its `until_executed` key, and under `discard` and `raise` its slot. One
+    that is limited under `block` is parked, and promoted after the commit. All of one call share their due time.
+    A key that another open transaction has taken is waited for.
+    Locks: semaphores (under `discard` and `raise`).
+    """
+    outcomes: list[Entered] = []
+    for start in range(0, len(works), CHUNK):
+        chunk = works[start : start + CHUNK]
+        outcomes += _Entrance([_Entrant(work) for work in chunk]).let_in()
+    return outcomes
+
+
+def redrive(ids: Iterable[int]) -> Redriven:
+    """
+    Put dead letters on their way again under their ids, as an enqueue would, and say which had to stay and why.
+
+    Attempts start again, delivery numbers go on rising, the history stays.
+    Locks: dead_letters, semaphores (under `discard` and `raise`).
     """
     wanted = sorted(set(ids))
-    rows = retrying(lambda: sql.REDRIVE.rows(ids=wanted))
+
+    def transition() -> tuple[list[Any], list[int], dict[int, Entered]]:
+        with transaction.atomic(using=database()):
+            letters = sql.LOCK_DEAD.rows(ids=wanted)
+            bound = [letter for letter in letters if letter.constraints is not None]
+            again = _enter_again(bound)
+            entered = [id for id, entered in again.items() if isinstance(entered, Enqueued)]
+            refused: dict[int, Entered] = {id: why for id, why in again.items() if not isinstance(why, Enqueued)}
+            if entered:
+                sql.DELETE_DEAD.count(ids=entered)
+            free = [letter.id for letter in letters if letter.constraints is None]
+            return sql.REDRIVE.rows(ids=free) if free else [], entered, refused
+
+    rows, entered, refused = retrying(transition)
     wake.wake_after_commit((row.queue, row.priority, row.suspect, row.position) for row in rows)
-    return [row.id for row in rows]
+    return Redriven(ids=sorted([*entered, *(row.id for row in rows)]), refused=refused)
+
+
+def _enter_again(letters: Sequence[Any]) -> dict[int, Entered]:
+    entrants = [
+        _Entrant(
+            NewWork(
+                task=letter.task,
+                payload=letter.payload,
+                queue=letter.queue,
+                priority=letter.priority,
+                backend=letter.backend,
+                constraints=constraints.read(letter.constraints),
+            ),
+            id=letter.id,
+            delivery=letter.delivery + 1,
+            errors=letter.errors,
+            enqueued_at=letter.enqueued_at,
+        )
+        for letter in letters
+    ]
+    return dict(zip((letter.id for letter in letters), _Entrance(entrants).let_in(), strict=True)) if entrants else {}
+
+
+class _Entrant:
+    """One task at the entrance; one that is redriven brings its id, number, history and time."""
+
+    def __init__(
+        self,
+        work: NewWork,
+        *,
+        id: int | None = None,
+        delivery: int = 0,
+        errors: str | None = None,
+        enqueued_at: Any = None,
+    ) -> None:
+        self.work = work
+        self.id = id
+        self.delivery = delivery
+        self.errors = errors
+        self.enqueued_at = enqueued_at
+        self.ordinal: int | None = None
+        self.outcome: Entered | None = None
+
+    @property
+    def decides_at_once(self) -> bool:
+        limit = self.work.constraints.limit
+        return limit is not None and limit.on_conflict != "block"
+
+
+class _Entrance:
+    """The steps of `enter`: reserve slots under the semaphores, take keys and store, name the holders of the rest."""
+
+    def __init__(self, entrants: Sequence[_Entrant]) -> None:
+        self._entrants = entrants
+        self._semaphores: set[str] = set()
+
+    def let_in(self) -> list[Entered]:
+        if any(entrant.decides_at_once for entrant in self._entrants):
+            with transaction.atomic(using=database()):
+                self._until_decided()
+                if not any(isinstance(entrant.outcome, Enqueued) for entrant in self._entrants):
+                    transaction.set_rollback(True, using=database())  # The locks go with it.
+        else:
+            self._until_decided()
+        _let_in_after_commit(self._semaphores, ())
+        return [entrant.outcome for entrant in self._entrants if entrant.outcome is not None]
+
+    def _until_decided(self) -> None:
+        vanished: dict[int, int] = {}
+        while waiting := [entrant for entrant in self._entrants if entrant.outcome is None]:
+            full = self._reserve(waiting)
+            stored_now = self._store([entrant for entrant in waiting if entrant not in full])
+            refused = [entrant for entrant in waiting if entrant not in full and entrant.outcome is None]
+            holders = keys.holders([self._unique(entrant).key for entrant in refused]) if refused else {}
+            for entrant in refused:
+                key = self._unique(entrant)
+                tries = vanished[id(entrant)] = vanished.get(id(entrant), 0) + 1
+                # Gone between the conflict and this look: it is free now, so it is tried again.
+                if key.key in holders or tries == TRIES:
+                    entrant.outcome = HeldElsewhere(key=key.name or key.key, holder=holders.get(key.key))
+            # A slot that was reserved for one whose key is held goes to the next who found none.
+            spared = {self._limit(e).key for e in refused if e.decides_at_once}
+            for entrant in full:
+                limit = self._limit(entrant)
+                if limit.key not in spared or not (stored_now or refused):
+                    entrant.outcome = LimitReached(key=limit.name or limit.key, to=limit.to)
+
+    def _reserve(self, waiting: Sequence[_Entrant]) -> list[_Entrant]:
+        """Reserve a slot for each that must have one now; return those for whom there is none."""
+        deciding = [entrant for entrant in waiting if entrant.decides_at_once]
+        if not deciding:
+            return []
+        limits = [self._limit(entrant) for entrant in deciding]
+        self._semaphores |= {limit.key for limit in limits}  # Whoever held a semaphore looks again.
+        ordinals = slots.reserve([limit.key for limit in limits], {limit.key: limit.terms for limit in limits})
+        for entrant, ordinal in zip(deciding, ordinals, strict=True):
+            entrant.ordinal = ordinal
+        return [entrant for entrant in deciding if entrant.ordinal is None]
+
+    def _store(self, entrants: Sequence[_Entrant]) -> int:
+        if not entrants:
+            return 0
+        due = entrants[0].work.due
+        rows = ENTER.rows(
+            ids=[e.id for e in entrants],
+            queues=[e.work.queue for e in entrants],
+            priorities=[e.work.priority for e in entrants],
+            tasks=[e.work.task for e in entrants],
+            backends=[e.work.backend for e in entrants],
+            payloads=texts([e.work.payload for e in entrants]),
+            constraints=texts([e.work.constraints.text() for e in entrants]),
+            deliveries=[e.delivery for e in entrants],
+            errors=texts([e.errors for e in entrants]),
+            enqueued_at=[e.enqueued_at for e in entrants],
+            unique_keys=texts([key.key if (key := e.work.constraints.until_executed) else None for e in entrants]),
+            unique_names=texts([key.name if (key := e.work.constraints.until_executed) else "" for e in entrants]),
+            semaphores=texts([limit.key if (limit := e.work.constraints.limit) else None for e in entrants]),
+            ordinals=[e.ordinal for e in entrants],
+            durations=[limit.duration if (limit := e.work.constraints.limit) else None for e in entrants],
+            due_at=due if isinstance(due, datetime) else None,
+            due_in=due if isinstance(due, timedelta) else None,
+        )
+        lowest: dict[Level, int] = {}
+        soonest: dict[str, float] = {}
+        for row in rows:
+            entrant = entrants[row.nth - 1]
+            entrant.outcome = Enqueued(row.id, row.enqueued_at)
+            level = Level(row.queue, row.priority)
+            if row.parks and row.due_in is None:
+                self._semaphores.add(self._limit(entrant).key)
+            elif row.due_in is not None:
+                soonest[row.queue] = min(row.due_in, soonest.get(row.queue, row.due_in))
+                lowest.setdefault(level, 0)
+            else:
+                lowest[level] = min(row.position, lowest.get(level) or row.position)
+        if lowest:
+            wake.after_commit(lowest, soonest)
+        return len(rows)
+
+    @staticmethod
+    def _unique(entrant: _Entrant) -> constraints.BoundKey:
+        assert entrant.work.constraints.until_executed is not None
+        return entrant.work.constraints.until_executed
+
+    @staticmethod
+    def _limit(entrant: _Entrant) -> constraints.BoundLimit:
+        assert entrant.work.constraints.limit is not None
+        return entrant.work.constraints.limit
+
+
+# --- wait and go on -----------------------------------------------------------------------------------
+
+
+class _Freed:
+    """What a transaction freed, or whoever it parked waits for: looked at again once it is committed."""
+
+    __slots__ = ("keys", "semaphores")
+
+    def __init__(self) -> None:
+        self.semaphores: set[str] = set()
+        self.keys: set[str] = set()
+
+    def speak(self) -> None:
+        """Let in whoever waits for it."""
+        let_in(self.semaphores, self.keys)
+
+
+def _let_in_after_commit(semaphores: Iterable[str], unique_keys: Iterable[str]) -> None:
+    """Where Django runs no hooks (autocommit is off), the sweep finds them."""
+    semaphores, unique_keys = set(semaphores), set(unique_keys)
+    connection = connections[database()]
+    if not (semaphores or unique_keys) or not (connection.in_atomic_block or connection.get_autocommit()):
+        return
+    hook = hook_of(connection, _Freed)
+    hook.semaphores |= semaphores
+    hook.keys |= unique_keys
+    if not connection.in_atomic_block:
+        transaction.on_commit(hook.speak, using=connection.alias, robust=True)
+
+
+def let_in(semaphores: Iterable[str], unique_keys: Iterable[str] = ()) -> int:
+    """
+    Promote parked tasks of these semaphores and uniqueness keys while there is room, and return how many.
+
+    Each promotion is a transaction of its own; best priority first, then the oldest. Many are left to the sweep.
+    Locks: semaphores (skipping), blocked_executions (skipping).
+    """
+    rows = slots.promote_while_there_is_room(list(semaphores)[:CHUNK], constraints.terms_of)
+    rows += _let_in_for_keys(set(list(unique_keys)[:CHUNK]))
+    if rows:
+        wake.wake_after_commit((row.queue, row.priority, row.suspect, row.position) for row in rows)
+        signals.jobs_promoted.send_robust(sender=None, count=len(rows))
+    return len(rows)
+
+
+def _let_in_for_keys(wanted: set[str]) -> list[Any]:
+    rows: list[Any] = []
+    for _ in range(WAITERS):
+        if not (wanted := set(parked.waited_for_among(wanted))):
+            break
+        held = keys.holders(sorted(wanted))
+        if held:
+            _take_over(sorted(held))
+            held = keys.holders(sorted(held))
+        if not (free := wanted - held.keys()):
+            break
+
+        def transition(free: set[str] = free) -> tuple[list[Any], dict[str, tuple[int, str]]]:
+            with transaction.atomic(using=database()):
+                return parked.promote_for_keys(sorted(free))
+
+        moved, pointed = retrying(transition)
+        rows += moved
+        let_go = slots.promote_while_there_is_room(
+            {semaphore for _, semaphore in pointed.values()}, constraints.terms_of
+        )
+        rows += let_go
+        going = {row.id for row in let_go}
+        # One that found no slot waits for its semaphore now; the next may have the key.
+        wanted = {key for key, (id, _) in pointed.items() if id not in going}
+    return rows
+
+
+def pick_up(deliveries: Sequence[Delivery]) -> PickedUp:
+    """
+    Take slot and key for deliveries just claimed, both or neither, and say which may run.
+
+    The limit is tested again here: a delivery whose slot is gone is parked once more. One that finds its key held is
+    parked too, or dropped, as its policy says; no attempt is counted. Keys whose holders are silent are taken over before,
+    in another transaction; who waits for what is given back is let in after the commit.
+    Locks: messages, semaphore_slots, uniqueness_keys.
+    """
+    bound = {delivery.id: _readable_constraints(delivery) for delivery in deliveries}
+    needed = {id: key for id, one in bound.items() if (key := one.while_executing)}
+    if needed:
+        _take_over(sorted({key.key for key in needed.values()}))
+
+    def transition() -> tuple[PickedUp, set[str], set[str]]:
+        with transaction.atomic(using=database()):
+            return _take_both(deliveries, bound)
+
+    picked, semaphores, unique_keys = retrying(transition)
+    _let_in_after_commit(semaphores, unique_keys)  # Parked, committed, now look again.
+    if picked.parked:
+        signals.jobs_parked.send_robust(sender=None, count=len(picked.parked))
+    for delivery in picked.dropped:
+        key = needed[delivery.id]
+        signals.job_not_unique.send_robust(
+            sender=None, task=delivery.task, key=key.name or key.key, holder=None, policy=key.on_conflict
+        )
+    return picked
+
+
+def _readable_constraints(delivery: Delivery) -> Constraints:
+    try:
+        return constraints.of(delivery.constraints)
+    except Exception:  # Damaged by hand: the executor finds out too, and fails the attempt before it runs.
+        return constraints.NONE
+
+
+def _take_both(deliveries: Sequence[Delivery], bound: dict[int, Constraints]) -> tuple[PickedUp, set[str], set[str]]:
+    picked = PickedUp()
+    leased = {
+        id
+        for (id,) in sql.LOCK_LEASED.tuples(ids=[d.id for d in deliveries], deliveries=[d.delivery for d in deliveries])
+    }
+    limited = {id: limit for id in leased if (limit := bound[id].limit)}
+    placed = slots.start_leases(sorted(limited))
+    wanted = [
+        Wanted(key.key, key.name, d.id, d.delivery, d.queue)
+        for d in deliveries
+        if d.id in leased and (key := bound[d.id].while_executing) and (d.id not in limited or d.id in placed)
+    ]
+    has_key = keys.take(wanted)
+    waits_for_key = {want.message: want.key for want in wanted if want.message not in has_key}
+    semaphores = set(slots.free(sorted(waits_for_key.keys() & placed)))
+    parks = []
+    for delivery in deliveries:
+        limit, key = bound[delivery.id].limit, bound[delivery.id].while_executing
+        if delivery.id not in leased:
+            picked.lost.append(delivery)
+        elif delivery.id in waits_for_key and key is not None:
+            drops = key.on_conflict != "reject"
+            parks.append(_park(delivery, "key", key.key, limit, dropped="Another job held its key." if drops else ""))
+            (picked.dropped if drops else picked.parked).append(delivery)
+        elif limit is not None and delivery.id not in placed:
+            parks.append(_park(delivery, "semaphore", limit.key, limit))
+            picked.parked.append(delivery)
+            semaphores.add(limit.key)
+        else:
+            picked.taken.append(delivery)
+    settled_now = [id for id, discarded in parked.park(parks).items() if discarded]
+    freed = keys.free(settled_now)
+    return picked, semaphores, {*freed, *waits_for_key.values()}
+
+
+def _park(
+    delivery: Delivery,
+    waits_for: Any,
+    key: str,
+    limit: constraints.BoundLimit | None,
+    *,
+    dropped: str = "",
+    due_in: float | None = None,
+    fenced: bool = True,
+) -> Park:
+    return Park(
+        id=delivery.id,
+        delivery=delivery.delivery,
+        waits_for=waits_for,
+        key=key,
+        semaphore=limit.key if limit else None,
+        dropped=dropped,
+        due_in=due_in,
+        fenced=fenced,
+    )
 
 
 # --- move ---------------------------------------------------------------------------------------------
@@ -163,15 +469,21 @@ def claim(line: Line, levels: Sequence[Level], limit: int, worker: UUID, lease: 
 
 
 def move_due(queues: Sequence[str]) -> list[tuple[str, int, bool, int]]:
-    """Move due messages into the line and return (queue, priority, suspect, position). Locks: delayed (skipping)."""
-    return retrying(lambda: delayed.move_due(queues))
+    """
+    Move due messages into the line and return (queue, priority, suspect, position); parked ones become candidates.
+
+    Each is a transaction of its own. Locks: delayed (skipping), blocked_executions (skipping).
+    """
+    moved = retrying(lambda: delayed.move_due(queues))
+    _let_in_after_commit(*retrying(lambda: parked.make_due(queues)))
+    return moved
 
 
 def hand_back(pairs: Iterable[tuple[int, int]]) -> list[int]:
     """
     Put (id, delivery) back into the line, no attempt counted, and return those that were still held.
 
-    Only for deliveries that are not running, or no longer. Locks: messages.
+    Only for deliveries that are not running, or no longer. Locks: messages, semaphore_slots, uniqueness_keys.
     """
     return _return(sorted((id, delivery, False, False) for id, delivery in pairs))
 
@@ -182,7 +494,7 @@ def reap(held: Iterable[HeldMessage]) -> list[int]:
 
     What was running is a suspect, and so is everything where nobody knows what was. An attempt counts if it had
     started; if a suspect ran in that process, only the suspect's (semantics 2.4).
-    Locks: messages.
+    Locks: messages, semaphore_slots, uniqueness_keys.
     """
     held = sorted(held, key=lambda message: message.id)
     culprits = _culprits(held)
@@ -209,8 +521,9 @@ def _return(rows: Sequence[tuple[int, int, bool, bool]]) -> list[int]:
                 lost=queue.LOST,
             )
             there = {row.id for row in returned}
-            if rest := [(id, delivery) for id, delivery, *_ in rows if id not in there]:
-                _settle_marked(rest)
+            rest = [(id, delivery) for id, delivery, *_ in rows if id not in there]
+            marked = sql.SETTLE_MARKED.rows(**_pairs(rest), lease="0 seconds") if rest else []
+            settled([row.id for row in marked if row.constrained], [row.id for row in returned if row.constrained])
             return returned
 
     returned = retrying(transition)
@@ -222,7 +535,8 @@ def release_lapsed(ids: Iterable[int], lease: float) -> list[int]:
     """
     Put messages whose lease lapsed back into the line as suspects, and return them.
 
-    Each is tested again under its lock: one that was renewed meanwhile stays. Locks: messages (skipping).
+    Each is tested again under its lock: one that was renewed meanwhile stays. What constrains it stays bound to it.
+    Locks: messages (skipping).
     """
     wanted = sorted(set(ids))
 
@@ -231,7 +545,8 @@ def release_lapsed(ids: Iterable[int], lease: float) -> list[int]:
             released = sql.RELEASE_LAPSED.rows(ids=wanted, lease=f"{lease} seconds", lost=queue.LOST)
             there = {row.id for row in released}
             if rest := [(id, None) for id in wanted if id not in there]:
-                _settle_marked(rest, lease)
+                marked = sql.SETTLE_MARKED.rows(**_pairs(rest), lease=f"{lease} seconds")
+                settled([row.id for row in marked if row.constrained])
             return released
 
     released = retrying(transition) if wanted else []
@@ -239,44 +554,145 @@ def release_lapsed(ids: Iterable[int], lease: float) -> list[int]:
     return [row.id for row in released]
 
 
-def _settle_marked(pairs: Sequence[tuple[int, int | None]], lease: float = 0.0) -> list[int]:
-    rows = sql.SETTLE_MARKED.rows(
-        ids=[id for id, _ in pairs], deliveries=[delivery for _, delivery in pairs], lease=f"{lease} seconds"
-    )
-    return [row.id for row in rows]
+def _pairs(pairs: Sequence[tuple[int, int | None]]) -> dict[str, list[Any]]:
+    return {"ids": [id for id, _ in pairs], "deliveries": [delivery for _, delivery in pairs]}
+
+
+def presume_dead(limit: int) -> int:
+    """
+    Fence out running holders that were silent for their `duration` and free their slots; return how many.
+
+    Each goes back into the line as a suspect, under a raised delivery number, before its slot is free (semantics 4.5).
+    Locks: messages (skipping), semaphore_slots, uniqueness_keys.
+    """
+    seen = slots.silent(limit)
+    freed = _evict(seen, even_running=False)
+    if freed:
+        signals.holders_presumed_dead.send_robust(sender=None, count=freed)
+    return freed
+
+
+def release(key: str, *, even_running: bool = False) -> int:
+    """
+    Free the slots of a key whose holders are not running under a lease, let in who waits, and return how many were freed.
+
+    With `even_running` all of them: a run that holds one is fenced out first and its job goes back into the line, but
+    it may go on computing until it learns of it, and another starts beside it.
+    Locks: messages (skipping), semaphore_slots, uniqueness_keys.
+    """
+    return _evict(slots.of_key(stored(key), MOST_SLOTS), even_running=even_running)
+
+
+def _evict(seen: Sequence[Seen], *, even_running: bool) -> int:
+    if not seen:
+        return 0
+    lease = f"{get_settings().VISIBILITY_TIMEOUT} seconds"
+    ids = sorted(slot.message for slot in seen)
+
+    def transition() -> tuple[int, set[str]]:
+        with transaction.atomic(using=database()):
+            quiet = {id for (id,) in sql.LOCK_QUIET.tuples(ids=ids)}
+            # A statement of its own: what was renewed before the lock was had is seen.
+            states = {row.id: row for row in sql.LEASE_STATES.rows(ids=ids, lease=lease)}
+            fenced_out = [
+                (row.id, row.delivery, row.started, True)
+                for row in states.values()
+                if row.id in quiet and row.leased and (row.lapsed or even_running)
+            ]
+            running = {row.id for row in states.values() if row.id not in quiet or row.leased}
+            freed = [key for _, key in slots.free_seen([slot for slot in seen if slot.message not in running])]
+            freed += slots.free(sorted(_return(fenced_out)))
+            _let_in_after_commit(freed, ())
+            return len(freed), set(freed)
+
+    return retrying(transition)[0]
+
+
+def _take_over(wanted: Sequence[str]) -> None:
+    """Free keys held by deliveries under no lease, each fenced out first. Locks: messages (skipping), uniqueness_keys."""
+    lease = get_settings().VISIBILITY_TIMEOUT
+    silent = keys.silent(wanted, lease)
+    if not silent:
+        return
+    ids = sorted({holder.message for holder in silent})
+
+    def transition() -> list[str]:
+        with transaction.atomic(using=database()):
+            quiet = {id for (id,) in sql.LOCK_QUIET.tuples(ids=ids)}
+            states = {row.id: row for row in sql.LEASE_STATES.rows(ids=ids, lease=f"{lease} seconds")}
+            _return(
+                [
+                    (row.id, row.delivery, row.started, True)
+                    for holder in silent
+                    if (row := states.get(holder.message)) and row.id in quiet
+                    if row.delivery == holder.delivery and row.leased and row.lapsed
+                ]
+            )
+            # Of those that were locked, and so live, the test in this statement leaves the key alone.
+            return keys.take_away(silent)
+
+    for key in retrying(transition):
+        signals.key_taken_over.send_robust(sender=None, key=key)
 
 
 # --- leave --------------------------------------------------------------------------------------------
+
+
+def settled(ids: Sequence[int], waiting: Sequence[int] = ()) -> None:
+    """
+    Let go of everything that constrained messages hold, since they are settled; who waits for it goes on.
+
+    The one step of every way out, in the transaction that settles. Those of `waiting` only stopped running: they keep
+    their slot, without a lease, and the key they hold until they are executed.
+    Locks: semaphore_slots, uniqueness_keys.
+    """
+    ids, waiting = sorted(ids), sorted(waiting)
+    freed = slots.free(ids)
+    slots.stop_leases(waiting)
+    _let_in_after_commit(freed, [*keys.free(ids), *keys.stop_executing(waiting)])
 
 
 def succeed(successes: Sequence[Success], now: float) -> set[int]:
     """
     Archive runs that returned, and return the ids of those whose delivery was still the newest.
 
-    `now` is the monotonic time of this call. Locks: messages.
+    `now` is the monotonic time of this call. Locks: messages, semaphore_slots, uniqueness_keys.
     """
     ordered = sorted(successes, key=lambda success: success.delivery.id)
-    rows = retrying(
-        lambda: sql.SUCCEED.tuples(
+
+    def settle() -> list[Any]:
+        return sql.SUCCEED.tuples(
             ids=numbers([s.delivery.id for s in ordered]),
             deliveries=numbers([s.delivery.delivery for s in ordered]),
             results=texts([s.result for s in ordered]),
             ran_for=numbers([s.ran_for for s in ordered]),
             ended_ago=numbers([max(0.0, now - s.ended) for s in ordered]),
         )
-    )
-    return {id for (id,) in rows}
+
+    return {id for (id,) in _settle(settle, ordered)}
 
 
 def put_off(puts: Sequence[PutOff], now: float) -> dict[int, bool]:
     """
     Delay runs that failed or snoozed, and return {id: discarded instead} of those still the newest delivery.
 
-    Locks: messages.
+    One that failed keeps its slot; a limited one that snoozes gives it back and is parked until it is due.
+    Locks: messages, semaphore_slots, uniqueness_keys.
     """
-    ordered = sorted(puts, key=lambda put: put.delivery.id)
-    rows = retrying(
-        lambda: sql.PUT_OFF.tuples(
+    limits = {
+        p.delivery.id: limit
+        for p in puts
+        if p.reason == "snoozed" and (limit := _readable_constraints(p.delivery).limit)
+    }
+    rows: dict[int, bool] = {}
+    if snoozing := [put for put in puts if put.delivery.id in limits]:
+        rows |= retrying(lambda: _park_until_due(snoozing, limits))
+    ordered = sorted((put for put in puts if put.delivery.id not in limits), key=lambda put: put.delivery.id)
+    if not ordered:
+        return rows
+
+    def settle() -> list[Any]:
+        return sql.PUT_OFF.tuples(
             ids=[p.delivery.id for p in ordered],
             deliveries=[p.delivery.delivery for p in ordered],
             delays=[p.delay for p in ordered],
@@ -285,19 +701,40 @@ def put_off(puts: Sequence[PutOff], now: float) -> dict[int, bool]:
             ran_for=[p.ran_for for p in ordered],
             ended_ago=[max(0.0, now - p.ended) for p in ordered],
         )
-    )
-    return dict(rows)
+
+    return rows | dict(_settle(settle, ordered, waits=True))
+
+
+def _park_until_due(puts: Sequence[PutOff], limits: dict[int, constraints.BoundLimit]) -> dict[int, bool]:
+    with transaction.atomic(using=database()):
+        sql.LOCK_LEASED.tuples(**_pairs([(put.delivery.id, put.delivery.delivery) for put in puts]))
+        rows = parked.park(
+            _park(
+                put.delivery,
+                "semaphore",
+                limits[put.delivery.id].key,
+                limits[put.delivery.id],
+                due_in=put.delay,
+                fenced=False,
+            )
+            for put in puts
+        )
+        discarded = [id for id, instead in rows.items() if instead]
+        snoozed = [id for id in rows if id not in discarded]
+        _let_in_after_commit(slots.free(sorted(rows)), [*keys.stop_executing(snoozed), *keys.free(discarded)])
+        return rows
 
 
 def give_up(gave_up: Sequence[GaveUp], now: float) -> dict[int, bool]:
     """
     Make dead letters, and return {id: discarded instead} of those still the newest delivery.
 
-    Locks: messages.
+    Locks: messages, semaphore_slots, uniqueness_keys.
     """
     ordered = sorted(gave_up, key=lambda gone: gone.delivery.id)
-    rows = retrying(
-        lambda: sql.GIVE_UP.tuples(
+
+    def settle() -> list[Any]:
+        return sql.GIVE_UP.tuples(
             ids=[g.delivery.id for g in ordered],
             deliveries=[g.delivery.delivery for g in ordered],
             reasons=[g.reason for g in ordered],
@@ -306,8 +743,33 @@ def give_up(gave_up: Sequence[GaveUp], now: float) -> dict[int, bool]:
             ran_for=[g.ran_for for g in ordered],
             ended_ago=[max(0.0, now - g.ended) for g in ordered],
         )
-    )
-    return dict(rows)
+
+    return dict(_settle(settle, ordered))
+
+
+def _settle(
+    settle: Callable[[], list[Any]], outcomes: Sequence[Success | PutOff | GaveUp], *, waits: bool = False
+) -> list[Any]:
+    """
+    Run the statement that settles and return its rows (id, or id and whether it was discarded instead).
+
+    What those that are constrained held is let go in the same transaction; with `waits` those not discarded keep what
+    they keep while they wait. A task that is not constrained costs one statement and no BEGIN.
+    """
+    constrained = {o.delivery.id for o in outcomes if o.delivery.constraints is not None}
+    if not constrained:
+        return retrying(settle)
+
+    def transition() -> list[Any]:
+        with transaction.atomic(using=database()):
+            rows = settle()
+            mine = [row for row in rows if row[0] in constrained]
+            waiting = [row[0] for row in mine if waits and not row[1]]
+            left = [row[0] for row in mine if row[0] not in waiting]
+            settled(left, waiting)
+            return rows
+
+    return retrying(transition)
 
 
 def settled_before(deliveries: Sequence[Delivery]) -> set[int]:
@@ -321,31 +783,55 @@ def discard(ids: Iterable[int]) -> Discarded:
     Settle waiting tasks as discarded and mark running ones, and return which is which.
 
     A running one is told with its worker's next beat. A task that moves meanwhile is looked for again.
-    Locks: messages, delayed.
+    Locks: messages, delayed, semaphore_slots, blocked_executions, uniqueness_keys.
     """
     asked = frozenset(ids)
     wanted = sorted(asked)
-    settled: set[int] = set()
+    gone: set[int] = set()
     marked: set[int] = set()
     for _ in range(3):
         if not wanted:
             break
-        settled |= {row.id for row in retrying(lambda: sql.DISCARD_READY.rows(ids=wanted))}  # noqa: B023
-        marked |= {row.id for row in retrying(lambda: sql.MARK_DISCARD.rows(ids=wanted))}  # noqa: B023
-        settled |= {row.id for row in retrying(lambda: sql.DISCARD_DELAYED.rows(ids=wanted))}  # noqa: B023
-        if wanted := sorted(asked - settled - marked):
-            # Looked for without a lock: a second round would lock messages after delayed, so only if one has moved.
+        now_gone, now_marked = retrying(lambda: _discard_once(wanted))  # noqa: B023
+        gone |= now_gone
+        marked |= now_marked
+        if wanted := sorted(asked - gone - marked):
+            # Looked for without a lock: a second round would lock messages after others, so only if one has moved.
             wanted = [row.id for row in sql.WAITING_OR_RUNNING.rows(ids=wanted)]
-    return Discarded(settled=frozenset(settled), marked=frozenset(marked - settled), gone=asked - settled - marked)
+    return Discarded(settled=frozenset(gone), marked=frozenset(marked - gone), gone=asked - gone - marked)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discarded:
-    """Which tasks were settled, which are running and only marked, and which had left before."""
+def _discard_once(wanted: list[int]) -> tuple[set[int], set[int]]:
+    with transaction.atomic(using=database()):
+        waiting = sql.DISCARD_READY.rows(ids=wanted)
+        marked = {row.id for row in sql.MARK_DISCARD.rows(ids=wanted)}
+        waiting += sql.DISCARD_DELAYED.rows(ids=wanted)
+        constrained = sorted(row.id for row in waiting if row.constrained)
+        freed = slots.free(constrained)
+        discarded = parked.discard([id for id in wanted if id not in marked])
+        _let_in_after_commit(freed, keys.free(sorted([*constrained, *discarded])))
+        return {*(row.id for row in waiting), *discarded}, marked
 
-    settled: frozenset[int]
-    marked: frozenset[int]
-    gone: frozenset[int]
+
+def discard_parked(key: str, *, waits_for: str = "semaphore", up_to: int | None = None) -> int:
+    """
+    Settle the parked tasks of one key as discarded, and return how many; they never run.
+
+    Up to the highest id that was seen, passing over what somebody else has locked, each batch in a transaction of its own.
+    Locks: blocked_executions (skipping), uniqueness_keys.
+    """
+    highest = 2**63 - 1 if up_to is None else up_to
+
+    def transition() -> int:
+        with transaction.atomic(using=database()):
+            ids = parked.discard(parked.of_key(waits_for, stored(key), highest, DISCARDS))
+            _let_in_after_commit((), keys.free(sorted(ids)))
+            return len(ids)
+
+    total = 0
+    while count := retrying(transition):
+        total += count
+    return total
 
 
 def discard_dead(ids: Iterable[int]) -> list[int]:
@@ -358,7 +844,7 @@ def fail_timed_out(id: int, delivery: int, *, max_attempts: int, ran_for: float,
     """
     Settle a run that had to be ended with its process: it failed as timed out (semantics 8.5).
 
-    Called by the supervisor once the process is gone. Locks: messages.
+    Called by the supervisor once the process is gone. Locks: messages, semaphore_slots, uniqueness_keys.
     """
     row = FIND.row(id=id)
     if row is None or row.state != "running" or row.delivery != delivery:
@@ -385,6 +871,7 @@ def fail_timed_out(id: int, delivery: int, *, max_attempts: int, ran_for: float,
         errors=row.errors,
         enqueued_at=row.enqueued_at,
         confirmed_at=0.0,
+        constraints=row.constraints,
     )
     signals.task_timed_out.send_robust(sender=None, delivery=held, hard=True)
     if row.attempts >= max_attempts:

@@ -30,6 +30,8 @@ def missing_task(path: str, *, priority: int, backend: str, queue_name: str) -> 
         timeout=None,
         transactional=False,
         sensitive=(),
+        unique=None,
+        limit=None,
     )
 
 

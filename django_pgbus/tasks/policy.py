@@ -7,12 +7,19 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
+from django_pgbus.concurrency import policy as concurrency
+from django_pgbus.concurrency.policy import Limit
 from django_pgbus.conf import get_settings
 from django_pgbus.exceptions import InvalidQueue
 from django_pgbus.queues.queue import check_name
 from django_pgbus.tasks.compat import AnyTask, AnyTaskResult, InvalidTask
+from django_pgbus.uniqueness import policy as uniqueness
+from django_pgbus.uniqueness.policy import Unique
+
+# Where a function keeps what was declared about it before it became a task.
+NOTES: Final = "_pgbus_declared"
 
 Backoff = Callable[[BaseException, AnyTaskResult], float | timedelta | None]
 
@@ -114,3 +121,39 @@ def checked_sensitive(value: object, func: Callable[..., Any]) -> tuple[str, ...
                 + (f" Did you mean {near[0]!r}?" if near else "")
             )
     return names
+
+
+def checked_unique(
+    value: object, func: Callable[..., Any] | None = None, *, takes_context: bool = False
+) -> Unique | None:
+    """Return what `unique` declares, or raise InvalidTask saying what to write; `func` is the task's, once it is known."""
+    if value is None:
+        return None
+    if not isinstance(value, Unique):
+        raise InvalidTask(f'unique is a Unique, as in unique=Unique(key=lambda id: f"order-{{id}}"), not {value!r}.')
+    if problem := uniqueness.problem_of(value):
+        raise InvalidTask(f"ensures_uniqueness: {problem}.")
+    if value.key is None and func is not None and (arguments := _arguments(func, takes_context=takes_context)):
+        raise InvalidTask(
+            f"ensures_uniqueness on {func.__name__}() has no key, but the task takes arguments: jobs with different "
+            f"arguments would lock each other out. Say what makes two jobs the same, as in "
+            f'key=lambda {", ".join(arguments)}: f"{func.__name__}-{{{arguments[0].lstrip("*")}}}".'
+        )
+    return value
+
+
+def checked_limit(value: object) -> Limit | None:
+    """Return what `limit` declares, or raise InvalidTask saying what is wrong with it."""
+    if value is None:
+        return None
+    if not isinstance(value, Limit):
+        raise InvalidTask(f"limit is Limit(to=...), as in limit=Limit(to=4), not {value!r}.")
+    if problem := concurrency.problem_of(value):
+        raise InvalidTask(f"limits_concurrency: {problem}.")
+    return value
+
+
+def _arguments(func: Callable[..., Any], *, takes_context: bool) -> list[str]:
+    parameters = list(inspect.signature(func).parameters.values())[1 if takes_context else 0 :]
+    stars: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    return [stars.get(parameter.kind, "") + parameter.name for parameter in parameters]

@@ -1,13 +1,14 @@
 """
 Where a task is, as Django's `TaskResult`.
 
-READY is in the line, delayed, or waiting for its next attempt; FAILED is a dead letter or discarded. `worker_ids` has
-one entry for each attempt, empty where history no longer knows the worker. A task that cannot be imported here gives a
-stand-in (`missing.py`), arguments that cannot be read give none: a result can always be shown.
+READY is in the line, delayed, parked, or waiting for its next attempt; FAILED is a dead letter or discarded.
+`worker_ids` has one entry for each attempt, empty where history no longer knows the worker. A task that cannot be
+imported here gives a stand-in (`missing.py`), arguments that cannot be read give none: a result can always be shown.
 """
 
 from __future__ import annotations
 
+import uuid
 from datetime import datetime
 from typing import Any, Final
 
@@ -15,11 +16,11 @@ from django.conf import settings
 from django.utils import timezone
 
 from django_pgbus.exceptions import InvalidPayload
-from django_pgbus.tasks.compat import AnyTask, AnyTaskResult, TaskResultStatus, task_backends
-from django_pgbus.tasks.lifecycle import Enqueued
+from django_pgbus.tasks.compat import AnyTask, AnyTaskResult, TaskError, TaskResultStatus, task_backends
 from django_pgbus.tasks.lookup import find_task
 from django_pgbus.tasks.masking import MaskedTaskResult
 from django_pgbus.tasks.missing import missing_task
+from django_pgbus.tasks.outcomes import Enqueued
 from django_pgbus.tasks.payload import Payload, decode, decode_result
 from django_pgbus.tasks.running import History, history
 from django_pgbus.tasks.task import changed
@@ -27,6 +28,7 @@ from django_pgbus.tasks.task import changed
 STATUS: Final = {
     "ready": TaskResultStatus.READY,
     "delayed": TaskResultStatus.READY,
+    "parked": TaskResultStatus.READY,
     "running": TaskResultStatus.RUNNING,
     "succeeded": TaskResultStatus.SUCCESSFUL,
     "discarded": TaskResultStatus.FAILED,
@@ -61,6 +63,26 @@ def fresh(task: AnyTask, enqueued: Enqueued, arguments: Payload, backend: str) -
         kwargs=arguments.kwargs,
         backend=backend,
         errors=[],
+        worker_ids=[],
+    )
+
+
+def dropped(task: AnyTask, arguments: Payload, backend: str, error: Exception) -> AnyTaskResult:
+    """Return the result of a task that its own policy dropped at enqueue; nothing is stored under its id."""
+    now = timezone.now()
+    kind = type(error)
+    return MaskedTaskResult(
+        task=task,
+        id=str(uuid.uuid4()),
+        status=TaskResultStatus.FAILED,
+        enqueued_at=moment(now),
+        started_at=None,
+        last_attempted_at=None,
+        finished_at=moment(now),
+        args=arguments.args,
+        kwargs=arguments.kwargs,
+        backend=backend,
+        errors=[TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=str(error))],
         worker_ids=[],
     )
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
+from django_pgbus.concurrency.policy import Limit
 from django_pgbus.tasks.compat import (
     DEFAULT_TASK_BACKEND_ALIAS,
     DEFAULT_TASK_PRIORITY,
@@ -26,19 +27,25 @@ from django_pgbus.tasks.compat import (
 )
 from django_pgbus.tasks.lookup import find_task
 from django_pgbus.tasks.policy import (
+    NOTES,
     Backoff,
     checked_backoff,
+    checked_limit,
     checked_max_attempts,
     checked_sensitive,
     checked_timeout,
     checked_transactional,
+    checked_unique,
 )
+from django_pgbus.uniqueness.policy import Unique
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 # Paths of the transactional tasks declared so far, for the system check (semantics 7.1).
 transactional_paths: set[str] = set()
+# The limits declared so far, by the path of their task, for the system check (semantics 4.2).
+limits: dict[str, Limit] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +55,8 @@ class PgbusTask(AnyTask):
 
     `max_attempts` counts runs (None: the setting's); `backoff(exception, task_result)` returns the wait before the next
     one, or None to give up; `timeout` is in seconds; `transactional` runs it inside the transaction that settles it;
-    `sensitive` names arguments that nobody may read. `using()` changes none of these.
+    `sensitive` names arguments that nobody may read; `unique` and `limit` are what `ensures_uniqueness` and
+    `limits_concurrency` declare. `using()` changes none of these.
     """
 
     max_attempts: int | None = None
@@ -56,20 +64,27 @@ class PgbusTask(AnyTask):
     timeout: float | timedelta | None = None
     transactional: bool = False
     sensitive: Iterable[str] = ()
+    unique: Unique | None = None
+    limit: Limit | None = None
 
     def __post_init__(self) -> None:
         # By name: the class that slots=True makes is another one than super() would look for.
         Task.__post_init__(self)
+        notes = getattr(self.func, NOTES, {})
         for name, value in {
             "max_attempts": checked_max_attempts(self.max_attempts),
             "backoff": checked_backoff(self.backoff),
             "timeout": checked_timeout(self.timeout),
             "transactional": checked_transactional(self.transactional, self.func),
             "sensitive": checked_sensitive(self.sensitive, self.func),
+            "unique": checked_unique(self.unique or notes.get("unique"), self.func, takes_context=self.takes_context),
+            "limit": checked_limit(self.limit or notes.get("limit")),
         }.items():
             object.__setattr__(self, name, value)
         if self.transactional:
             transactional_paths.add(self.module_path)
+        if self.limit is not None:
+            limits[self.module_path] = self.limit
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by path, as Django 6.1 does: the function itself is hidden behind the task of its name."""
@@ -120,6 +135,8 @@ def task(
     timeout: float | timedelta | None = ...,
     transactional: bool = ...,
     sensitive: Iterable[str] = ...,
+    unique: Unique | None = ...,
+    limit: Limit | None = ...,
 ) -> Callable[[Callable[Concatenate[TaskContext[Any, Any], P], R]], Task[P, R]]: ...
 
 
@@ -135,6 +152,8 @@ def task(
     timeout: float | timedelta | None = ...,
     transactional: bool = ...,
     sensitive: Iterable[str] = ...,
+    unique: Unique | None = ...,
+    limit: Limit | None = ...,
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
 
@@ -150,7 +169,8 @@ def task(
     """
     Make a function a task.
 
-    `max_attempts`, `backoff`, `timeout`, `transactional` and `sensitive` as `PgbusTask` says, the rest as in Django.
+    `max_attempts`, `backoff`, `timeout`, `transactional`, `sensitive`, `unique` and `limit` as `PgbusTask` says, the rest
+    as in Django.
     Under another backend (in tests, say) the options are kept and have no effect.
     """
     if unknown := [name for name in options if name not in OPTIONS]:

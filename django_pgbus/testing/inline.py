@@ -18,7 +18,7 @@ from django_pgbus.conf import ANY_QUEUE, database, get_settings
 from django_pgbus.queues import sql as queues_sql
 from django_pgbus.queues.line import Line
 from django_pgbus.queues.message import Delivery, Level
-from django_pgbus.tasks import lifecycle, results
+from django_pgbus.tasks import lifecycle, outcomes, results
 from django_pgbus.tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTaskResult
 from django_pgbus.tasks.executor import Executor, Outcome, Run
 from django_pgbus.tasks.watch import Watch
@@ -137,11 +137,11 @@ class _Inline(Executor):
         prepared: Any = self.prepare(delivery)
         outcome: Outcome = prepared.sync() if isinstance(prepared, Run) else prepared
         match outcome:
-            case lifecycle.Success():
+            case outcomes.Success():
                 lifecycle.succeed([outcome], time.monotonic())
-            case lifecycle.PutOff():
+            case outcomes.PutOff():
                 lifecycle.put_off([outcome], time.monotonic())
-            case lifecycle.GaveUp():
+            case outcomes.GaveUp():
                 lifecycle.give_up([outcome], time.monotonic())
         return self._raised
 

@@ -14,7 +14,7 @@ from django_pgbus.queues.heartbeat import Held
 from django_pgbus.queues.message import Delivery
 from django_pgbus.tasks import lifecycle
 from django_pgbus.tasks.executor import HandBack, Outcome, Superseded
-from django_pgbus.tasks.lifecycle import GaveUp, PutOff, Success
+from django_pgbus.tasks.outcomes import GaveUp, PutOff, Success
 from django_pgbus.worker.connected import ConnectedLoop
 from django_pgbus.worker.reporting import Reporter
 

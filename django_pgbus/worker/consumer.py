@@ -67,6 +67,7 @@ class Consumer(ConnectedLoop):
         self._returning: list[Delivery] = []  # out of the buffers, not yet back in the line
         self._suspects_wait = False
         self._suspect: Delivery | None = None
+        self._may_find = True  # a claim may find something: not known that there is nothing
         self.may_claim = True  # the heart is confirmed
         self.drained = False
         self.idle = False  # the last poll began with nothing held and found nothing to claim and nothing due
@@ -88,6 +89,11 @@ class Consumer(ConnectedLoop):
         self._draining = True
         self.wake()
 
+    def roomier(self) -> None:
+        """Claim again: there is room where there was none."""
+        self._may_find = True
+        self.wake()
+
     def due_in(self, seconds: float) -> None:
         """Take note that a message of ours will be due."""
         self.idle = False
@@ -106,6 +112,7 @@ class Consumer(ConnectedLoop):
         sweeps.find_levels()
         self._line.forget()
         self._next_poll = 0.0
+        self._may_find = True
 
     def work(self) -> float:
         """Do one round."""
@@ -118,7 +125,9 @@ class Consumer(ConnectedLoop):
         self._read_notes()
         if time.monotonic() >= self._next_due:
             self._move_due()
-        if self.may_claim and self._claim():
+        for capsule in self._capsules:
+            self._hand_back(capsule.stale())
+        if self.may_claim and (self._may_find or time.monotonic() < self._hunt_until) and self._claim():
             return 0.0
         now = time.monotonic()
         if now >= self._next_poll and self._poll() and self._has_room():
@@ -144,6 +153,7 @@ class Consumer(ConnectedLoop):
                         self._line.lower(level, position)
                         self._suspects_wait |= suspect
                         self._hunt_until = time.monotonic() + HUNT
+                        self._may_find = True
                 case ["due", queue, float() | int() as seconds]:
                     if queue is None or any(c.declared.serves(queue) for c in self._capsules):
                         self._next_due = min(self._next_due, time.monotonic() + seconds)
@@ -154,33 +164,53 @@ class Consumer(ConnectedLoop):
     def _claim(self) -> bool:
         """Claim for each capsule; return whether somebody should ask again at once."""
         full = suspects_wait = False
+        self._may_find = False  # Before the rooms are read: one that grows meanwhile says so.
         for capsule in self._capsules:
-            self._hand_back(capsule.stale())
             room = capsule.room()
             if room and self._suspects_wait and capsule.suspects and not self._suspect_runs():
                 if capsule.threads.buffered:
                     suspects_wait = True
                     continue  # Not refilled until the buffer is empty: nobody starts beside a suspect unseen.
-                if deliveries := self._take(capsule, capsule.suspects, 1):
-                    self._suspect = deliveries[0]
+                claimed, deliveries = self._take(capsule, capsule.suspects, 1)
+                if claimed:
                     suspects_wait = True  # There may be more.
+                if deliveries:
+                    self._suspect = deliveries[0]
                     room -= 1
             else:
                 suspects_wait |= bool(capsule.suspects)
             if room > 0 and (levels := capsule.levels()):
                 limit = min(room, CLAIM_LIMIT)
-                full |= len(self._take(capsule, levels, limit)) == limit and capsule.room() > 0
+                full |= self._take(capsule, levels, limit)[0] == limit and capsule.room() > 0
         self._suspects_wait &= suspects_wait
+        self._may_find |= full or self._suspects_wait
         return full
 
-    def _take(self, capsule: Capsule, levels: list[Level], limit: int) -> list[Delivery]:
+    def _take(self, capsule: Capsule, levels: list[Level], limit: int) -> tuple[int, list[Delivery]]:
+        """Return how many were claimed, and which of them run here."""
         self.idle = False
         deliveries = lifecycle.claim(self._line, levels, limit, self._worker, self._plan.lease)
+        claimed = len(deliveries)
         if deliveries:
             self._held.add(deliveries)
             self._reporter.claimed(deliveries)
+            if any(delivery.constraints is not None for delivery in deliveries):
+                deliveries = self._pick_up(deliveries)
             capsule.put(deliveries)
-        return deliveries
+        return claimed, deliveries
+
+    def _pick_up(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Take what the constrained ones need, and return those that may run, in their order."""
+        constrained = [delivery for delivery in deliveries if delivery.constraints is not None]
+        try:
+            picked = lifecycle.pick_up(constrained)
+        except Exception:
+            self._returning.extend(deliveries)  # None of them runs before it is known what it may.
+            raise
+        gone = [*picked.parked, *picked.dropped, *picked.lost]
+        self._reporter.ended(self._held.drop(gone))
+        away = {id(delivery) for delivery in gone}
+        return [delivery for delivery in deliveries if id(delivery) not in away]
 
     def _suspect_runs(self) -> bool:
         """Return whether a suspect runs here that has not yet lived through one lease."""
@@ -197,6 +227,7 @@ class Consumer(ConnectedLoop):
     def _move_due(self) -> None:
         self._next_due = float("inf")
         moved = lifecycle.move_due(self._queues())
+        self._may_find |= bool(moved)
         wake.announce({Level(queue, priority, suspect) for queue, priority, suspect, _ in moved})
         new = {Level(q, p, s) for q, p, s, _ in moved} - self._levels.keys()
         if new:
@@ -225,6 +256,7 @@ class Consumer(ConnectedLoop):
         self._suspects_wait |= any(level.suspect for level in polled.free)
         nothing = not news and self._nothing_in(polled) and self._next_due > now
         self.idle = nothing_held and nothing
+        self._may_find |= not nothing or not polled.looked
         return not nothing
 
     def _still_heard(self, polled: Polled, now: float) -> dict[Level, bool]:

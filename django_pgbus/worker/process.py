@@ -20,7 +20,7 @@ from django_pgbus import signals
 from django_pgbus.queues.heartbeat import Held
 from django_pgbus.queues.message import Delivery
 from django_pgbus.tasks.executor import Executor, Outcome
-from django_pgbus.tasks.lifecycle import PutOff
+from django_pgbus.tasks.outcomes import PutOff
 from django_pgbus.tasks.watch import Watch
 from django_pgbus.worker.board import Board, places_for
 from django_pgbus.worker.capsule import Capsule
@@ -218,7 +218,7 @@ class Process:
             self._asked.poke()
 
     def _roomier(self) -> None:
-        self._consumer.wake()
+        self._consumer.roomier()
 
     def _armed(self) -> None:
         self._deadlines.wake()

@@ -23,7 +23,7 @@ from django_pgbus.conf import get_settings
 from django_pgbus.postgres import is_conflict, is_connection_loss
 from django_pgbus.postgres.own_connection import close, own_connection
 from django_pgbus.queues import queue
-from django_pgbus.tasks import lifecycle
+from django_pgbus.tasks import lifecycle, outcomes
 from django_pgbus.worker.endings import Ending
 from django_pgbus.worker.ledger import Holding, TimedOut
 from django_pgbus.worker.loop import Loop, backoff
@@ -155,7 +155,7 @@ class DatabaseRepairs:
         self._connect()
         lifecycle.reap(
             [
-                lifecycle.HeldMessage(
+                outcomes.HeldMessage(
                     id=job.id,
                     delivery=job.delivery,
                     started=job.started,

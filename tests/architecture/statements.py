@@ -59,7 +59,7 @@ def tables_locked(sql: str) -> set[str]:
     ):
         sources = re.findall(r"(?:FROM|JOIN) pgbus_(\w+)(?: AS (\w+))?", select)
         taken |= {table for table, known_as in sources if not alias or alias == known_as}
-        if alias and not sources:  # the locked source stands before a nested SELECT
+        if alias and alias not in {known_as for _, known_as in sources}:  # it stands before a nested SELECT
             taken |= set(re.findall(rf"pgbus_(\w+) AS {alias}\b", text))
     return taken
 
@@ -92,6 +92,8 @@ class LockGuard:
             self._transaction, self.held = current, []
         statement = self._by_sql.get(sql)
         for table in statement.locks if statement else ():
+            if table in statement.again and table in self.held:
+                continue
             later = [held for held in self.held if ORDER.index(held) > ORDER.index(table)]
             if later:
                 raise LockOrderBroken(f"{table} locked after {later[0]}")

@@ -12,13 +12,29 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from django_pgbus.models import Semaphore, Slot, UniquenessKey
 from django_pgbus.postgres import LOCK_ORDER
 from django_pgbus.queues import sql
 from django_pgbus.queues.line import Line
 from django_pgbus.tasks import lifecycle
 from django_pgbus.worker.sweeps import SWEEPS
 from tests.architecture.statements import LockGuard, LockOrderBroken
-from tests.line import COMMITTED, DEFAULT, LEASE, claim, fail, give_up, lapse, long_up, make_due, put, succeed, work  # noqa: F401
+from tests.constrained import alone, enqueue, make_parked_due, one, silence, unique_and_one, unique_or_error
+from tests.line import (
+    COMMITTED,
+    DEFAULT,
+    LEASE,
+    claim,
+    fail,
+    give_up,
+    hand_back,
+    lapse,
+    long_up,
+    make_due,
+    put,
+    succeed,
+    work,
+)  # noqa: F401
 
 pytestmark = COMMITTED
 
@@ -64,6 +80,34 @@ class World:
         lifecycle.pause_queue("paused")
         ids = {name: getattr(self, name).id for name in ("running", "failing", "marked", "lapsed", "snoozed", "dead")}
         self.all = [self.ready, *ids.values()]
+        self._constrain()
+
+    def _constrain(self) -> None:
+        """Tasks that hold a slot and a key in each place, and some that are parked behind them."""
+        running = [enqueue(unique_and_one, name) for name in ("runs", "fails", "silent", "over", "gone")]
+        self.handed_back = enqueue(unique_and_one, "back")
+        self.limited_dead = enqueue(unique_or_error, "dead")
+        for key in ("limit-runs", "limit-silent", "limit-gone"):
+            enqueue(one, key)
+        make_parked_due(enqueue(one, "limit-runs", after=3600))
+        by_id = {delivery.id: delivery for delivery in claim()}
+        lifecycle.pick_up([by_id[id] for id in [*running, self.handed_back, self.limited_dead]])
+        self.limited_running, self.limited_failing, self.silent, self.over, self.gone = (by_id[id] for id in running)
+        give_up(by_id[self.limited_dead])
+        hand_back(by_id[self.handed_back])
+        silence(self.silent)
+        lapse(self.over.id)
+        enqueue(alone, "runs")
+
+    def make_room(self) -> None:
+        """Let slot and key of `gone` be free, without anybody having looked."""
+        Slot.objects.filter(message_id=self.gone.id).delete()
+
+    def leave_behind(self) -> None:
+        """Leave what only a restore leaves behind."""
+        Slot.objects.create(message_id=10**15, key="lost", ordinal=1, duration=900)
+        UniquenessKey.objects.create(key="lost", message_id=10**15, strategy="until_executed", queue="default")
+        Semaphore.objects.create(key="unused", capacity=1)
 
 
 def held(*deliveries: Any) -> list[lifecycle.HeldMessage]:
@@ -78,20 +122,27 @@ def pairs(*deliveries: Any) -> list[tuple[int, int]]:
 CALLS: dict[str, Callable[[World], Any]] = {
     "enqueue": lambda w: lifecycle.enqueue(work(due=timedelta(hours=1))),
     "enqueue_many": lambda w: lifecycle.enqueue_many(work(), ["{}"] * 3),
-    "redrive": lambda w: lifecycle.redrive([w.dead.id]),
+    "enter": lambda w: unique_or_error.enqueue("new"),
+    "redrive": lambda w: lifecycle.redrive([w.dead.id, w.limited_dead]),
+    "let_in": lambda w: (w.make_room(), lifecycle.let_in(["limit-gone"], ["runs"])),
+    "pick_up": lambda w: lifecycle.pick_up(claim()),
+    "presume_dead": lambda w: lifecycle.presume_dead(10),
+    "release": lambda w: lifecycle.release("limit-runs", even_running=True),
+    "settled": lambda w: lifecycle.settled([w.limited_running.id]),
+    "discard_parked": lambda w: lifecycle.discard_parked("limit-runs"),
     "claim": lambda w: lifecycle.claim(Line(), [DEFAULT], 10, uuid.uuid4(), LEASE),
     "move_due": lambda w: lifecycle.move_due(["default"]),
-    "hand_back": lambda w: lifecycle.hand_back(pairs(w.running, w.marked)),
-    "reap": lambda w: lifecycle.reap(held(w.running, w.marked)),
-    "release_lapsed": lambda w: lifecycle.release_lapsed([w.lapsed.id, w.marked.id], LEASE),
-    "succeed": lambda w: succeed(w.running, w.marked),
-    "put_off": lambda w: fail(w.running, w.marked),
-    "give_up": lambda w: give_up(w.running, w.marked),
+    "hand_back": lambda w: lifecycle.hand_back(pairs(w.running, w.marked, w.limited_running)),
+    "reap": lambda w: lifecycle.reap(held(w.running, w.marked, w.limited_running)),
+    "release_lapsed": lambda w: lifecycle.release_lapsed([w.lapsed.id, w.marked.id, w.over.id], LEASE),
+    "succeed": lambda w: succeed(w.running, w.marked, w.limited_running),
+    "put_off": lambda w: fail(w.running, w.marked, w.limited_failing),
+    "give_up": lambda w: give_up(w.running, w.marked, w.limited_running),
     "settled_before": lambda w: lifecycle.settled_before([w.running, w.done]),
-    "discard": lambda w: lifecycle.discard(w.all),
+    "discard": lambda w: lifecycle.discard([*w.all, w.handed_back]),
     "discard_dead": lambda w: lifecycle.discard_dead([w.dead.id]),
     "fail_timed_out": lambda w: lifecycle.fail_timed_out(
-        w.running.id, w.running.delivery, max_attempts=5, ran_for=1, worker="w"
+        w.limited_running.id, w.limited_running.delivery, max_attempts=5, ran_for=1, worker="w"
     ),
     "find": lambda w: lifecycle.find(w.running.id),
     "pause_queue": lambda w: lifecycle.pause_queue("other"),
@@ -108,14 +159,28 @@ def test_every_transition_has_a_case() -> None:
     assert set(CALLS) == set(FUNCTIONS)
 
 
+def locked_by(call: Callable[[], Any], doc: str) -> list[str]:
+    """
+    Return what a call locks, in order, having followed the order of each transaction.
+
+    Inside a caller's transaction, where everything it locks stays locked until the end; unless it says that it makes
+    transactions of its own.
+    """
+    guard = LockGuard()
+    with connection.execute_wrapper(guard):
+        if "of its own" in doc:
+            call()
+            return sorted(set(guard.seen), key=list(LOCK_ORDER).index)
+        with transaction.atomic():
+            call()
+            return list(guard.held)
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_transition_locks_what_it_says_and_in_order(name: str) -> None:
-    """Inside a caller's transaction, where everything it locks stays locked until the end."""
-    world, guard = World(), LockGuard()
-    with transaction.atomic(), connection.execute_wrapper(guard):
-        CALLS[name](world)
-        locked = list(guard.held)
-    (promised,) = re.findall(r"Locks: ([^.]*)\.", FUNCTIONS[name].__doc__ or "") or ["none"]
+    world, doc = World(), FUNCTIONS[name].__doc__ or ""
+    locked = locked_by(lambda: CALLS[name](world), doc)
+    (promised,) = re.findall(r"Locks: ([^.]*)\.", doc) or ["none"]
     tables = [table for table in re.sub(r"\(.*?\)", "", promised).replace(" ", "").split(",") if table != "none"]
     assert locked == tables
     assert tables == [table for table in LOCK_ORDER if table in tables]
@@ -123,11 +188,9 @@ def test_a_transition_locks_what_it_says_and_in_order(name: str) -> None:
 
 @pytest.mark.parametrize("sweep", SWEEPS, ids=lambda sweep: sweep.name)
 def test_a_sweep_locks_what_it_says_and_in_order(sweep: Any) -> None:
-    World()
-    guard = LockGuard()
-    with transaction.atomic(), connection.execute_wrapper(guard):
-        sweep.function()
-        locked = list(guard.held)
+    world = World()
+    world.leave_behind()
     text = sweep.function.__doc__ or ""
+    locked = locked_by(sweep.function, text)
     assert locked
     assert set(locked) <= set(re.findall(r"\w+", text.split("Locks:")[1])), "its docstring says less"

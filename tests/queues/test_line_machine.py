@@ -241,7 +241,7 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def redrive(self, data):
         id = data.draw(st.sampled_from([id for id, task in self.tasks.items() if task.place == "dead"]))
-        assert lifecycle.redrive([id]) == [id]
+        assert lifecycle.redrive([id]).ids == [id]
         self.tasks[id].place = "ready"
         self.tasks[id].delivery += 1
         self._spread()

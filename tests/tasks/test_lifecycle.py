@@ -265,7 +265,7 @@ def test_timed_out_under_an_older_delivery_nothing_happens():
 def test_redriven_it_is_ready_with_fresh_attempts():
     (id,) = put()
     give_up(claim_one())
-    assert lifecycle.redrive([id, 10**9]) == [id]
+    assert lifecycle.redrive([id, 10**9]).ids == [id]
     message = Message.objects.get(id=id)
     assert (message.attempts, message.delivery, len(message.errors)) == (0, 2, 1)
 

@@ -1,0 +1,50 @@
+"""Repairs of the limits that need nothing but these tables; those that move messages stand in `tasks/sweeps.py`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db import transaction
+
+from django_pgbus.concurrency import sql
+from django_pgbus.conf import database
+
+BATCH: Final = 1000
+
+
+class Forgetter:
+    """Deletes semaphores that nobody holds or waits for, a batch at a time, each under its lock."""
+
+    def __init__(self) -> None:
+        self._after = ""
+
+    def forget(self) -> int:
+        """
+        Delete the next unused semaphores and return how many.
+
+        Nobody can lose by it: who wants one makes it anew. Locks: semaphores (skipping).
+        """
+        keys = [key for (key,) in sql.UNUSED.tuples(after=self._after, limit=BATCH)]
+        self._after = keys[-1] if len(keys) == BATCH else ""
+        if not keys:
+            return 0
+        with transaction.atomic(using=database()):
+            locked = [key for key, _ in sql.LOCK_FREE.tuples(keys=keys)]
+            return sql.FORGET.count(keys=locked) if locked else 0
+
+
+def reap_slots(after: int) -> tuple[int, set[str]]:
+    """
+    Free slots whose messages are nowhere; return where to go on (0: from the start) and the keys.
+
+    Only a restore or a hand in psql leaves such a slot behind. Locks the slot first and tests again in a second
+    statement. Locks: semaphore_slots (skipping).
+    """
+    looked = sql.UNOWNED.rows(after=after, limit=BATCH)
+    unowned = [row.message_id for row in looked if row.unowned]
+    freed: set[str] = set()
+    if unowned:
+        with transaction.atomic(using=database()):
+            locked = [id for (id,) in sql.LOCK_UNOWNED.tuples(ids=unowned)]
+            freed = {key for (key,) in sql.REAP.tuples(ids=locked)} if locked else set()
+    return looked[-1].message_id if len(looked) == BATCH else 0, freed

@@ -1,0 +1,169 @@
+"""
+What must hold while a task runs, as it travels with its message.
+
+Computed once, at enqueue, from what is declared and from the arguments as the worker will see them; written as JSON beside
+the payload and carried wherever the message goes. A task that declares nothing carries nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+from django_pgbus.concurrency.policy import Limit
+from django_pgbus.concurrency.slots import Terms
+from django_pgbus.exceptions import InvalidKey
+from django_pgbus.postgres.keys import shown, stored, why_unusable
+from django_pgbus.tasks.compat import AnyTask
+from django_pgbus.tasks.lookup import find_task
+from django_pgbus.uniqueness.policy import Unique
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundKey:
+    """The uniqueness key of one task: `name` is what was chosen, where the key is stored as its hash."""
+
+    key: str
+    name: str
+    strategy: str
+    on_conflict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundLimit:
+    """The limited key of one task; `to` and `duration` (seconds) as declared when it was enqueued."""
+
+    key: str
+    name: str
+    to: int
+    duration: float
+    on_conflict: str
+
+    @property
+    def terms(self) -> Terms:
+        """Return what was declared when it was enqueued."""
+        return Terms(name=self.name, to=self.to, duration=self.duration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraints:
+    """What one task carries."""
+
+    unique: BoundKey | None = None
+    limit: BoundLimit | None = None
+
+    @property
+    def while_executing(self) -> BoundKey | None:
+        """Return the key that a delivery needs to run, if there is one."""
+        return self.unique if self.unique and self.unique.strategy == "while_executing" else None
+
+    @property
+    def until_executed(self) -> BoundKey | None:
+        """Return the key that is taken at enqueue, if there is one."""
+        return self.unique if self.unique and self.unique.strategy == "until_executed" else None
+
+    def text(self) -> str | None:
+        """Return them as they are stored: None for a task that is not constrained."""
+        parts = {
+            name: {field: getattr(part, field) for field in part.__slots__}
+            for name, part in (("unique", self.unique), ("limit", self.limit))
+            if part is not None
+        }
+        return json.dumps(parts) if parts else None
+
+
+@lru_cache(maxsize=4096)
+def read(text: str) -> Constraints:
+    """Return what a message carries."""
+    parts = json.loads(text)
+    unique, limit = parts.get("unique"), parts.get("limit")
+    return Constraints(
+        unique=BoundKey(**unique) if unique else None,
+        limit=BoundLimit(**limit) if limit else None,
+    )
+
+
+def of(text: str | None) -> Constraints:
+    """Return what a message carries, for one that may carry nothing."""
+    return read(text) if text is not None else NONE
+
+
+NONE = Constraints()
+
+
+def declares_any(task: AnyTask) -> bool:
+    """Return whether a task is unique or limited."""
+    return getattr(task, "unique", None) is not None or getattr(task, "limit", None) is not None
+
+
+def bind(task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Constraints:
+    """Return the constraints of one call, whose arguments are as read back; raises InvalidKey."""
+    unique: Unique | None = getattr(task, "unique", None)
+    limit: Limit | None = getattr(task, "limit", None)
+    made = Constraints()
+    if unique is not None:
+        key = _key_of(task, "ensures_uniqueness", unique.key, args, kwargs)
+        made = replace(
+            made,
+            unique=BoundKey(key=stored(key), name=shown(key), strategy=unique.strategy, on_conflict=unique.on_conflict),
+        )
+    if limit is not None:
+        key = _key_of(task, "limits_concurrency", limit.key, args, kwargs)
+        made = replace(
+            made,
+            limit=BoundLimit(
+                key=stored(key),
+                name=shown(key),
+                to=limit.to,
+                duration=limit.seconds,
+                on_conflict=limit.on_conflict,
+            ),
+        )
+    return made
+
+
+def _key_of(
+    task: AnyTask,
+    decorator: Literal["ensures_uniqueness", "limits_concurrency"],
+    function: Callable[..., str] | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> str:
+    if function is None:
+        return task.module_path
+    try:
+        key = function(*args, **kwargs)
+    except Exception as error:
+        raise InvalidKey(
+            f"The key of {decorator} on {task.module_path} could not be computed: {type(error).__name__}: {error}. "
+            "It is called with the task's own arguments, as JSON gives them back."
+        ) from error
+    if problem := why_unusable(key):
+        raise InvalidKey(
+            f"The key that {decorator} on {task.module_path} computed {problem}. "
+            f'Return a text that is not empty, as in key=lambda order_id: f"order-{{order_id}}".'
+        )
+    return key
+
+
+def terms_of(path: str, constraints: str) -> Terms:
+    """
+    Return what this process's code declares for a parked task (semantics 4.8).
+
+    Where the task cannot be imported here, what was declared when it was enqueued: it is let in, and its ImportError
+    tells. Where it declares no limit any more, none.
+    """
+    carried = read(constraints)
+    assert carried.limit is not None
+    try:
+        task = find_task(path)
+    except Exception:  # importing runs code of the project
+        return carried.limit.terms
+    limit: Limit | None = getattr(task, "limit", None)
+    if limit is None:
+        rest = replace(carried, limit=None).text()
+        return Terms(name="", to=None, duration=0.0, constraints=rest or "{}")
+    return Terms(name=carried.limit.name, to=limit.to, duration=limit.seconds)

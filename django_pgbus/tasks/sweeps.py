@@ -1,0 +1,98 @@
+"""
+Repairs of what waits for a slot or a key, for a process that died between its commit and its next look.
+
+Each is bounded, and correct too when two processes run it at the same time; where one left off is a matter of speed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django_pgbus.concurrency import parked, sql
+from django_pgbus.concurrency.sweeps import reap_slots
+from django_pgbus.conf import get_settings
+from django_pgbus.postgres import retrying
+from django_pgbus.queues.sweeps import move_forgotten
+from django_pgbus.tasks import lifecycle
+from django_pgbus.tasks.sql import ANY_WAITING
+from django_pgbus.uniqueness.sweeps import Reaper
+
+BATCH: Final = 500
+KEYS: Final = 1000  # looked at in one statement
+PAGES: Final = 10  # of keys, in one sweep
+
+
+class GoOn:
+    """
+    Moves what is due and nobody moved, fences out silent holders, and lets in who there is room for.
+
+    Starts from the keys that parked jobs wait for. Where nothing waits it is one statement.
+    """
+
+    def __init__(self) -> None:
+        self._after = {"semaphore": "", "key": ""}
+
+    def sweep(self) -> int:
+        """
+        Return how many were moved, fenced out or let in, each in a transaction of its own.
+
+        Locks: messages (skipping), delayed (skipping), semaphores (skipping), semaphore_slots, blocked_executions (skipping), uniqueness_keys.
+        """
+        there = ANY_WAITING.row(lease=f"{get_settings().VISIBILITY_TIMEOUT} seconds")
+        count = move_forgotten() if there.delayed else 0
+        count += lifecycle.presume_dead(BATCH) if there.silent else 0
+        if there.parked:
+            self._make_due()
+            count += self._promote("semaphore") + self._promote("key")
+        return count
+
+    @staticmethod
+    def _make_due() -> None:
+        queues = [row.queue for row in sql.FIND_DUE_QUEUES.rows()]
+        lifecycle.let_in(*retrying(lambda: parked.make_due(queues)))
+
+    def _promote(self, waits_for: str) -> int:
+        count = 0
+        for _ in range(PAGES):
+            keys = parked.waited_for(waits_for, self._after[waits_for], KEYS)
+            self._after[waits_for] = keys[-1] if len(keys) == KEYS else ""
+            count += lifecycle.let_in(keys) if waits_for == "semaphore" else lifecycle.let_in((), keys)
+            if len(keys) < KEYS:
+                break
+        return count
+
+
+class SlotReaper:
+    """Frees slots whose messages are nowhere, and lets in who waits for them."""
+
+    def __init__(self) -> None:
+        self._after = 0
+
+    def reap(self) -> int:
+        """
+        Free the next of them and return how many keys have room now.
+
+        Locks: semaphore_slots (skipping); then in transactions of its own what `lifecycle.let_in` locks.
+        """
+        self._after, keys = reap_slots(self._after)
+        if keys:
+            lifecycle.let_in(keys)
+        return len(keys)
+
+
+class KeyReaper:
+    """Frees uniqueness keys whose messages are nowhere, and lets in who waits for them."""
+
+    def __init__(self) -> None:
+        self._reaper = Reaper()
+
+    def reap(self) -> int:
+        """
+        Free the next of them and return how many.
+
+        Locks: uniqueness_keys (skipping); then in transactions of its own what `lifecycle.let_in` locks.
+        """
+        keys = self._reaper.reap()
+        if keys:
+            lifecycle.let_in((), keys)
+        return len(keys)

@@ -1,0 +1,93 @@
+"""The verbs of the uniqueness keys: thin names over `sql.py`, for the transitions in `tasks/lifecycle.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from django_pgbus.postgres import retrying
+from django_pgbus.postgres.keys import stored
+from django_pgbus.uniqueness import sql
+
+
+class Wanted(NamedTuple):
+    """A key that a delivery needs to run."""
+
+    key: str
+    name: str
+    message: int
+    delivery: int
+    queue: str
+
+
+class Holder(NamedTuple):
+    """Which delivery of which message holds a key."""
+
+    key: str
+    message: int
+    delivery: int
+
+
+def take(wanted: Iterable[Wanted]) -> set[int]:
+    """
+    Take keys for deliveries about to run and return the messages that have theirs.
+
+    Of several that want one key the first gets it. Locks: uniqueness_keys.
+    """
+    first: dict[str, Wanted] = {}
+    for one in wanted:
+        first.setdefault(one.key, one)
+    if not first:
+        return set()
+    rows = sorted(first.values())
+    taken = sql.TAKE.tuples(
+        keys=[one.key for one in rows],
+        names=[one.name for one in rows],
+        ids=[one.message for one in rows],
+        deliveries=[one.delivery for one in rows],
+        queues=[one.queue for one in rows],
+    )
+    return {id for (id,) in taken}
+
+
+def free(ids: Sequence[int]) -> list[str]:
+    """Free every key that these messages hold, since they are settled, and return them. Locks: uniqueness_keys."""
+    return [key for (key,) in sql.FREE.tuples(ids=list(ids), running=False)] if ids else []
+
+
+def stop_executing(ids: Sequence[int]) -> list[str]:
+    """Free the keys held while these messages ran, which they no longer do. Locks: uniqueness_keys."""
+    return [key for (key,) in sql.FREE.tuples(ids=list(ids), running=True)] if ids else []
+
+
+def holders(keys: Sequence[str]) -> dict[str, int]:
+    """Return {key: message} of keys that are held."""
+    return dict(sql.HOLDERS.tuples(keys=list(keys)))
+
+
+def silent(keys: Sequence[str], lease: float) -> list[Holder]:
+    """Return the holders of these keys that are under no lease: these keys may be taken over."""
+    return [Holder(*row) for row in sql.SILENT.tuples(keys=list(keys), lease=f"{lease} seconds")] if keys else []
+
+
+def take_away(silent: Sequence[Holder]) -> list[str]:
+    """Free keys whose holders have been fenced out, and return them. Locks: uniqueness_keys."""
+    if not silent:
+        return []
+    return [
+        key
+        for (key,) in sql.TAKE_AWAY.tuples(
+            keys=[holder.key for holder in silent],
+            ids=[holder.message for holder in silent],
+            deliveries=[holder.delivery for holder in silent],
+        )
+    ]
+
+
+def discard_lock(key: str, message_id: int) -> bool:
+    """
+    Free a key that this very message holds, though the message is still there: it may then exist twice.
+
+    Returns whether it held it. Locks: uniqueness_keys.
+    """
+    return bool(retrying(lambda: sql.DISCARD_LOCK.tuples(key=stored(key), id=message_id)))

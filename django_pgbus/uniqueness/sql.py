@@ -1,0 +1,163 @@
+"""
+The statements of the uniqueness keys, with the rows each locks.
+
+Who waits for whom: taking a key waits for an open transaction that takes or frees the same one, since only its end
+tells which. Keys are taken and freed in ascending order, so two who take many cannot wait for each other. The reaper
+skips what is locked.
+"""
+
+from django_pgbus.postgres import Statement
+
+# At pick-up. One row per key: the second of a batch would change the row of the first. A row of the same message
+# is its own from an earlier delivery.
+TAKE = Statement(
+    sql="""
+    INSERT INTO pgbus_uniqueness_keys AS held (key, name, message_id, delivery, strategy, queue)
+    SELECT wanted.key, wanted.name, wanted.message_id, wanted.delivery, 'while_executing', wanted.queue
+    FROM unnest(%(keys)s::text[], %(names)s::text[], %(ids)s::bigint[], %(deliveries)s::int[], %(queues)s::text[])
+         AS wanted (key, name, message_id, delivery, queue)
+    ORDER BY wanted.key
+    ON CONFLICT (key) DO UPDATE
+    SET delivery = excluded.delivery,
+        created_at = statement_timestamp()
+    WHERE held.message_id = excluded.message_id
+      AND held.strategy = 'while_executing'
+    RETURNING held.message_id
+    """,
+    locks=("uniqueness_keys",),
+)
+
+HOLDERS = Statement(
+    sql="""
+    SELECT held.key, held.message_id
+    FROM pgbus_uniqueness_keys AS held
+    WHERE held.key = ANY (%(keys)s::text[])
+    """
+)
+
+# Of messages that are settled, whatever they hold; `running` keeps what is held until they are executed.
+FREE = Statement(
+    sql="""
+    WITH mine AS (
+        SELECT held.key
+        FROM pgbus_uniqueness_keys AS held
+        WHERE held.message_id = ANY (%(ids)s::bigint[])
+          AND (NOT %(running)s::boolean OR held.strategy = 'while_executing')
+        ORDER BY held.key
+        FOR UPDATE OF held
+    )
+    DELETE FROM pgbus_uniqueness_keys AS held
+    USING mine
+    WHERE held.key = mine.key
+    RETURNING held.key
+    """,
+    locks=("uniqueness_keys",),
+)
+
+# --- whose holder has fallen silent -------------------------------------------------------------------
+
+# Held for a delivery that is under no lease: its message is gone, was claimed again, stands in the line, or lapsed.
+SILENT = Statement(
+    sql="""
+    SELECT held.key, held.message_id, held.delivery
+    FROM pgbus_uniqueness_keys AS held
+    WHERE held.key = ANY (%(keys)s::text[])
+      AND held.strategy = 'while_executing'
+      AND NOT EXISTS (
+          SELECT 1
+          FROM pgbus_messages AS message
+          WHERE message.id = held.message_id
+            AND message.delivery = held.delivery
+            AND message.leased_until IS NOT NULL
+            AND (message.leased_until >= statement_timestamp()
+                 OR statement_timestamp() <= pg_postmaster_start_time() + %(lease)s::interval)
+      )
+    ORDER BY held.key
+    """
+)
+
+# Its message was locked before, so no lease can come back: the test is made again all the same, in this statement.
+TAKE_AWAY = Statement(
+    sql="""
+    WITH mine AS (
+        SELECT held.key
+        FROM pgbus_uniqueness_keys AS held
+        JOIN unnest(%(keys)s::text[], %(ids)s::bigint[], %(deliveries)s::int[]) AS silent (key, message_id, delivery)
+          ON silent.key = held.key
+        WHERE held.message_id = silent.message_id
+          AND held.delivery = silent.delivery
+          AND held.strategy = 'while_executing'
+          AND NOT EXISTS (
+              SELECT 1
+              FROM pgbus_messages AS message
+              WHERE message.id = held.message_id
+                AND message.delivery = held.delivery
+                AND message.leased_until IS NOT NULL
+          )
+        ORDER BY held.key
+        FOR UPDATE OF held
+    )
+    DELETE FROM pgbus_uniqueness_keys AS held
+    USING mine
+    WHERE held.key = mine.key
+    RETURNING held.key
+    """,
+    locks=("uniqueness_keys",),
+)
+
+# --- the reaper ---------------------------------------------------------------------------------------
+
+# One snapshot sees a message in exactly one place, or in none.
+UNOWNED = Statement(
+    sql="""
+    SELECT looked.key,
+           NOT EXISTS (SELECT 1 FROM pgbus_messages AS message WHERE message.id = looked.message_id)
+           AND NOT EXISTS (SELECT 1 FROM pgbus_delayed AS delayed WHERE delayed.id = looked.message_id)
+           AND NOT EXISTS (SELECT 1 FROM pgbus_blocked_executions AS blocked WHERE blocked.id = looked.message_id)
+           AS unowned
+    FROM (
+        SELECT held.key, held.message_id
+        FROM pgbus_uniqueness_keys AS held
+        WHERE held.key > %(after)s::text
+        ORDER BY held.key
+        LIMIT %(limit)s::int
+    ) AS looked
+    ORDER BY looked.key
+    """
+)
+
+LOCK_UNOWNED = Statement(
+    sql="""
+    SELECT held.key
+    FROM pgbus_uniqueness_keys AS held
+    WHERE held.key = ANY (%(keys)s::text[])
+    ORDER BY held.key
+    FOR UPDATE SKIP LOCKED
+    """,
+    locks=("uniqueness_keys",),
+)
+
+# After the lock, with a snapshot of its own: a redrive or a successor may have taken the key while we waited.
+REAP = Statement(
+    sql="""
+    DELETE FROM pgbus_uniqueness_keys AS held
+    WHERE held.key = ANY (%(keys)s::text[])
+      AND NOT EXISTS (SELECT 1 FROM pgbus_messages AS message WHERE message.id = held.message_id)
+      AND NOT EXISTS (SELECT 1 FROM pgbus_delayed AS delayed WHERE delayed.id = held.message_id)
+      AND NOT EXISTS (SELECT 1 FROM pgbus_blocked_executions AS blocked WHERE blocked.id = held.message_id)
+    RETURNING held.key
+    """,
+    locks=("uniqueness_keys",),
+)
+
+# --- a person's decision ------------------------------------------------------------------------------
+
+DISCARD_LOCK = Statement(
+    sql="""
+    DELETE FROM pgbus_uniqueness_keys AS held
+    WHERE held.key = %(key)s::text
+      AND held.message_id = %(id)s::bigint
+    RETURNING held.key
+    """,
+    locks=("uniqueness_keys",),
+)
