@@ -14,6 +14,7 @@ System checks: what can be known to be wrong before anything runs.
     E011  a queue name in TASKS                  I001  Channels' `runworker` is hidden
     E012  LISTEN_DATABASE is another database
     E013  PostgreSQL is too old
+    E014  a limit that parks some and refuses others
 """
 
 from __future__ import annotations
@@ -95,9 +96,10 @@ def _tasks_api() -> Iterator[CheckMessage]:
 
 def _declared_tasks() -> Iterator[CheckMessage]:
     if django.VERSION >= (6, 0) or find_spec("django_tasks") is not None:
-        from django_pgbus.tasks.checks import check_transactional
+        from django_pgbus.tasks.checks import check_limits, check_transactional
 
         yield from check_transactional()
+        yield from check_limits()
 
 
 def _channels() -> Iterator[CheckMessage]:

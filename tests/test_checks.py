@@ -14,15 +14,16 @@ from django.conf import settings as django_settings
 from django.core.checks import Tags, run_checks
 from django.db import connection, connections
 
-from django_pgbus import checks
+from django_pgbus import Limit, checks
 from django_pgbus.tasks import checks as task_checks
 from django_pgbus.tasks.compat import task_backends
 
 
 @pytest.fixture(autouse=True)
-def no_transactional_tasks(monkeypatch):
+def no_declared_tasks(monkeypatch):
     """What other tests have declared does not count here."""
     monkeypatch.setattr(task_checks, "transactional_paths", set())
+    monkeypatch.setattr(task_checks, "limits", {})
 
 
 def found(**kwargs) -> dict[str, str]:
@@ -213,6 +214,67 @@ def test_transactional_tasks_and_models_elsewhere(settings, monkeypatch):
     assert "(shop.tasks.pay) run in a transaction on 'default'; what they write to auth.User" in found()["pgbus.W003"]
     settings.DATABASE_ROUTERS = [Router(models={model._meta.label: "other" for model in apps.get_models()})]
     assert "where the project has no models" in found()["pgbus.E010"]
+
+
+GATEWAY = "gateway"
+
+
+def _gateway(order_id, *, region):
+    """Say which; one line of text is no reason to think that it depends on anything."""
+    return "gateway"
+
+
+def _by_order(order_id):
+    return f"order-{order_id}"
+
+
+def _made(name):
+    return lambda order_id: name
+
+
+def _raises(order_id):
+    return "gateway" + 1
+
+
+async def _awaits(order_id):
+    return "gateway"
+
+
+@pytest.mark.parametrize("refused", ["discard", "raise"])
+@pytest.mark.parametrize(
+    ("waiting", "other", "shared"),
+    [
+        (lambda order_id: "gateway", lambda: "gateway", "gateway"),
+        (_gateway, lambda *args, **kwargs: "gateway", "gateway"),
+        (_gateway, lambda order_id, /, size=3: "gateway", "gateway"),
+        (None, lambda order_id: "shop.tasks.parks", "shop.tasks.parks"),
+        (lambda order_id: "gateway", lambda order_id: "other", None),
+        (None, None, None),  # each has its own
+        (_by_order, _by_order, None),
+        (_made("gateway"), _made("gateway"), None),
+        (lambda order_id: GATEWAY, lambda order_id: GATEWAY, None),  # may be another tomorrow
+        (_raises, lambda order_id: "gateway", None),
+        (_awaits, lambda order_id: "gateway", None),
+        (str.lower, lambda order_id: "gateway", None),
+    ],
+)
+def test_one_key_that_parks_some_and_refuses_others(monkeypatch, waiting, other, shared, refused):
+    declared = {"shop.tasks.parks": Limit(to=4, key=waiting), "shop.tasks.asks": Limit(to=4, key=other)}
+    monkeypatch.setattr(task_checks, "limits", declared)
+    assert found() == {}  # both park
+    declared["shop.tasks.asks"] = Limit(to=4, key=other, on_conflict=refused)
+    said = found()
+    assert list(said) == (["pgbus.E014"] if shared else [])
+    if shared:
+        assert f"The limit {shared!r} is shared" in said["pgbus.E014"]
+        assert "full (shop.tasks.parks) and tasks that are refused then (shop.tasks.asks)" in said["pgbus.E014"]
+        assert "keys of their own" in said["pgbus.E014"]
+
+
+def test_tasks_that_are_all_refused_may_share_a_key(monkeypatch):
+    both = [Limit(to=1, key=lambda order_id: "gateway", on_conflict=policy) for policy in ("discard", "raise")]
+    monkeypatch.setattr(task_checks, "limits", dict(zip(("shop.tasks.a", "shop.tasks.b"), both, strict=True)))
+    assert found() == {}
 
 
 # --- the server ---------------------------------------------------------------------------------------
