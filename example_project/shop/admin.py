@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from shop.models import Customer, Order, Payment, Receipt
+from shop.models import Customer, Order, Payment, Receipt, Run
 
 
 @admin.register(Customer)
 class CustomerAdmin(admin.ModelAdmin):
     """Customers and their totals."""
 
-    list_display = ("customer_id", "email", "orders_placed", "spent")
+    list_display = ("customer_id", "email", "orders_placed", "spent", "charged")
     search_fields = ("=customer_id",)
 
 
@@ -43,3 +43,12 @@ class ReceiptAdmin(admin.ModelAdmin):
     list_select_related = ("order",)
     search_fields = ("=order__order_id",)
     raw_id_fields = ("order",)
+
+
+@admin.register(Run)
+class RunAdmin(admin.ModelAdmin):
+    """Which limited jobs were at work when."""
+
+    list_display = ("task", "key", "began", "ended")
+    list_filter = ("task",)
+    search_fields = ("=key",)

@@ -16,24 +16,26 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Count, Sum
+from django.db.models import Count, Q, Sum
 
 from django_pgbus.models import Archived, DeadLetter
-from shop import receipts, rows
+from shop import receipts, rows, runs
 from shop.gateway import Gateway
 from shop.importing import Imported
 from shop.jobs import PATH, open_jobs
 from shop.models import Customer, Order, Payment, Receipt
 from shop.orders import as_row
+from shop.tasks import CALLS_AT_ONCE
 
 ROW_TASKS = (f"{PATH}import_order", f"{PATH}write_order")
 
 
 @dataclass(slots=True)
 class Expected:
-    """What a file asks for: the rows of each order number, and how many lines are no order."""
+    """What a file asks for: the rows of each order number, which rows are orders, and how many lines are none."""
 
     orders: dict[int, Counter[rows.OrderRow]] = field(default_factory=dict)
+    lines: dict[int, rows.OrderRow] = field(default_factory=dict)
     broken: int = 0
 
 
@@ -63,29 +65,43 @@ class Closing:
         if found != wanted:
             self.problems.append(f"{what}: {_short(found)}, but should be {_short(wanted)}")
 
+    def require_at_most(self, what: str, found: int, limit: int) -> None:
+        """Note a problem if there are more."""
+        if found > limit:
+            self.problems.append(f"{what}: {found}, but should be at most {limit}")
+
 
 def expected(path: Path) -> Expected:
     """Return what the file asks for."""
     asked = Expected()
-    for _line, row in rows.read(path):
+    for line, row in rows.read(path):
         try:
             order = rows.validate(row)
         except rows.BrokenRowError:
             asked.broken += 1
         else:
             asked.orders.setdefault(order.order_id, Counter())[order] += 1
+            asked.lines[line] = order
     return asked
 
 
-def close(path: Path, imported: Imported, gateway: Gateway, *, killed: int) -> Closing:
-    """Return the table for one import into an empty shop, after its last job has ended."""
+def close(path: Path, imported: Imported, gateway: Gateway, *, killed: int, again: Imported | None = None) -> Closing:
+    """
+    Return the table for one import into an empty shop, after its last job has ended.
+
+    `again` is what became of the same file when it was imported once more before anybody worked.
+    """
     closing = Closing()
     dead = list(DeadLetter.objects.filter(task__startswith=PATH).order_by("id"))
     _add_rows(closing, path, imported, [letter for letter in dead if letter.task in ROW_TASKS])
-    _add_customers(closing)
+    if again is not None:
+        _add_second_import(closing, again)
+    uncharged = {_order_of(letter) for letter in dead if letter.task == f"{PATH}charge_customer"}
+    _add_customers(closing, uncharged)
     stuck = {_order_of(letter) for letter in dead if letter.task not in ROW_TASKS}
     _add_payments(closing, gateway, stuck)
     _add_receipts(closing, stuck)
+    _add_limits(closing)
     _add_jobs(closing, dead, killed)
     closing.reasons = [why(letter) for letter in dead]
     closing.reasons += [f"line {line} refused: {reason}" for line, reason in imported.refused]
@@ -103,6 +119,7 @@ def _add_rows(closing: Closing, path: Path, imported: Imported, dead: list[DeadL
 
     closing.add("rows in the file", imported.read)
     closing.add("  refused by the importer", len(imported.refused))
+    closing.add("  refused as duplicates", len(imported.duplicates), "their order was being imported already")
     closing.add("  enqueued", imported.enqueued, _escaped(imported))
     closing.add("orders written", len(orders))
     closing.add("rows whose order was there", again, "the same row twice: one order")
@@ -113,22 +130,30 @@ def _add_rows(closing: Closing, path: Path, imported: Imported, dead: list[DeadL
     strange = [number for number, row in orders.items() if row not in asked.orders.get(number, ())]
     repeated = sum(asked.orders[number][row] - 1 for number, row in orders.items() if number not in strange)
     other = sum(kinds.total() for kinds in asked.orders.values()) - len(orders) - repeated
-    closing.require("rows read", imported.read, imported.enqueued + len(imported.refused))
+    duplicates = [asked.lines[line] for line in imported.duplicates if line in asked.lines]
+    same = sum(orders.get(row.order_id) == row for row in duplicates)
+    closing.require("rows read", imported.read, imported.enqueued + len(imported.duplicates) + len(imported.refused))
     closing.require("rows still waiting", waiting, 0)
     closing.require("rows lost", lost, 0)
     closing.require("orders that are not in the file", strange, [])
     closing.require("orders", sorted(orders), sorted(asked.orders))
     closing.require("runs that wrote each order", written, Counter(dict.fromkeys(orders, 1)))
-    closing.require("rows whose order was there", again, repeated)
-    closing.require("dead letters and refused rows", len(dead) + len(imported.refused), asked.broken + other)
+    closing.require("rows whose order was there", again, repeated - same)
+    refused = len(imported.refused) + len(imported.duplicates) - same
+    closing.require("dead letters and refused rows", len(dead) + refused, asked.broken + other)
 
 
-def _add_customers(closing: Closing) -> None:
-    kept = {each.customer_id: (each.orders_placed, each.spent) for each in Customer.objects.iterator()}
-    summed = {
-        each["customer_id"]: (each["number"], each["spent"])
-        for each in Order.objects.values("customer_id").annotate(number=Count("*"), spent=Sum("amount")).order_by()
-    }
+def _add_second_import(closing: Closing, again: Imported) -> None:
+    closing.add("rows imported once more", again.read)
+    closing.add("  of these refused", len(again.duplicates), "all of them were being imported already")
+    closing.require("rows that a second import enqueued", again.enqueued, 0)
+
+
+def _add_customers(closing: Closing, uncharged: set[int]) -> None:
+    kept = {each.customer_id: (each.orders_placed, each.spent, each.charged) for each in Customer.objects.iterator()}
+    charged = Sum("amount", filter=~Q(order_id__in=uncharged), default=Decimal())
+    sums = Order.objects.values("customer_id").annotate(number=Count("*"), spent=Sum("amount"), charged=charged)
+    summed = {each["customer_id"]: (each["number"], each["spent"], each["charged"]) for each in sums.order_by()}
     totals = Order.objects.aggregate(amount=Sum("amount", default=Decimal()), quantity=Sum("quantity", default=0))
     closing.add("customers", len(kept))
     closing.add("amount", totals["amount"])
@@ -161,6 +186,14 @@ def _add_receipts(closing: Closing, stuck: set[int]) -> None:
     orders = set(Order.objects.values_list("order_id", flat=True))
     closing.require("receipts", noted, orders - (stuck - noted))
     closing.require("receipts without a mail", noted - set(mails), set())
+
+
+def _add_limits(closing: Closing) -> None:
+    charges, calls = (runs.most_at_once(task) for task in ("charge_customer", "call_gateway"))
+    closing.add("most charges of a customer at once", charges)
+    closing.add("most gateway calls at once", calls)
+    closing.require_at_most("charges of one customer at once", charges, 1)
+    closing.require_at_most("gateway calls at once", calls, CALLS_AT_ONCE)
 
 
 def _add_jobs(closing: Closing, dead: list[DeadLetter], killed: int) -> None:

@@ -3,7 +3,8 @@ From a file to tasks: one task per row, a transaction per chunk.
 
 A chunk is enqueued whole or not at all. pgbus refuses what PostgreSQL cannot store (a NUL byte, a broken character)
 before any SQL, naming argument and place; such a row is sent with those characters written out (`\\x00`), so that it
-becomes a dead letter a person can read. What cannot be sent even so is refused, with its reason, and counted.
+becomes a dead letter a person can read. What cannot be sent even so is refused, with its reason, and counted. So is a
+row whose order is being imported already: `import_order` is unique per order.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from typing import Any
 
 from django.db import transaction
 
-from django_pgbus import enqueue_many
-from django_pgbus.exceptions import InvalidPayload
+from django_pgbus import InvalidPayload, JobNotUnique, enqueue_many
 from shop import rows
 from shop.tasks import import_order
 
@@ -29,10 +29,11 @@ Line = tuple[int, dict[str, Any]]
 
 @dataclass(slots=True)
 class Imported:
-    """What became of the rows of a file: `read == enqueued + len(refused)`."""
+    """What became of the rows of a file: `read == enqueued + len(duplicates) + len(refused)`; rows by their lines."""
 
     read: int = 0
     enqueued: int = 0
+    duplicates: list[int] = field(default_factory=list)
     escaped: list[int] = field(default_factory=list)
     refused: list[tuple[int, str]] = field(default_factory=list)
 
@@ -51,24 +52,29 @@ def import_file(path: Path, *, chunk: int = 500, tell: Callable[[Imported], None
 def _send(lines: list[Line], imported: Imported) -> None:
     imported.read += len(lines)
     try:
-        enqueue_many(import_order, [_arguments(*line) for line in lines])
-        imported.enqueued += len(lines)
+        results = enqueue_many(import_order, [_arguments(*line) for line in lines])
     except InvalidPayload:  # nothing was written: look for the row
         for number, row in lines:
             _send_one(number, row, imported)
+        return
+    duplicates = [line[0] for line, result in zip(lines, results, strict=True) if isinstance(result, JobNotUnique)]
+    imported.duplicates += duplicates
+    imported.enqueued += len(lines) - len(duplicates)
 
 
 def _send_one(number: int, row: dict[str, Any], imported: Imported) -> None:
     try:
-        import_order.enqueue(row, line=number)
-    except InvalidPayload:
         try:
+            import_order.enqueue(row, line=number)
+        except InvalidPayload:
             import_order.enqueue(write_out(row), line=number)
-        except InvalidPayload as error:
-            imported.refused.append((number, str(error)))
-            return
-        imported.escaped.append(number)
-    imported.enqueued += 1
+            imported.escaped.append(number)
+    except InvalidPayload as error:
+        imported.refused.append((number, str(error)))
+    except JobNotUnique:
+        imported.duplicates.append(number)
+    else:
+        imported.enqueued += 1
 
 
 def write_out(row: dict[str, Any]) -> dict[str, Any]:

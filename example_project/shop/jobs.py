@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from django.db.models import Count
 
-from django_pgbus.models import Delayed, Message
+from django_pgbus.models import BlockedExecution, Delayed, Message
 
 PATH = "shop.tasks."
-STEPS = {f"{PATH}import_order": 4, f"{PATH}write_order": 3, f"{PATH}charge_payment": 2, f"{PATH}send_receipt": 1}
+ORDER = ("import_order", "write_order", "charge_customer", "call_gateway", "send_receipt")
+STEPS = {f"{PATH}{task}": to_come for to_come, task in enumerate(reversed(ORDER), 1)}
 
 
 def open_jobs() -> dict[str, int]:
     """Return how many jobs of each task have not ended. One statement, so none is missed on its way between tables."""
     counts = [
         model.objects.filter(task__startswith=PATH).values("task").annotate(number=Count("*")).order_by()
-        for model in (Message, Delayed)
+        for model in (Message, Delayed, BlockedExecution)
     ]
     found: dict[str, int] = {}
-    for each in counts[0].union(counts[1], all=True):
+    for each in counts[0].union(*counts[1:], all=True):
         found[each["task"]] = found.get(each["task"], 0) + each["number"]
     return found
 

@@ -1,17 +1,24 @@
-"""What the shop knows: customers, their orders, what was paid and what was mailed."""
+"""What the shop knows: customers, their orders, what was paid and what was mailed, and which limited jobs ran when."""
 
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
 
 class Customer(models.Model):
-    """Somebody who ordered; the two totals are kept up by the transaction that writes an order."""
+    """
+    Somebody who ordered.
+
+    Orders and what they come to are kept up by the transaction that writes an order, what was charged by
+    `charge_customer`, of which one runs at a time for a customer.
+    """
 
     customer_id = models.BigIntegerField(_("customer number"), primary_key=True)
     orders_placed = models.IntegerField(_("orders"), default=0)
     spent = models.DecimalField(_("spent"), max_digits=12, decimal_places=2, default=0)
+    charged = models.DecimalField(_("charged"), max_digits=12, decimal_places=2, default=0)
 
     class Meta:
         verbose_name = _("customer")
@@ -41,8 +48,8 @@ class Order(models.Model):
         verbose_name = _("order")
         verbose_name_plural = _("orders")
         constraints = [
-            models.CheckConstraint(condition=models.Q(quantity__gt=0), name="shop_order_quantity"),
-            models.CheckConstraint(condition=models.Q(amount__gte=0), name="shop_order_amount"),
+            models.CheckConstraint(condition=Q(quantity__gt=0), name="shop_order_quantity"),
+            models.CheckConstraint(condition=Q(amount__gte=0), name="shop_order_amount"),
         ]
 
     def __str__(self) -> str:
@@ -78,3 +85,23 @@ class Receipt(models.Model):
 
     def __str__(self) -> str:
         return f"Receipt for order {self.order_id}"
+
+
+class Run(models.Model):
+    """From when to when a limited job was at work, by the database's clock; one that was killed leaves none."""
+
+    id = models.BigAutoField(primary_key=True)
+    task = models.CharField(_("task"), max_length=100)
+    key = models.CharField(_("limited by"), max_length=100)
+    began = models.DateTimeField(_("began"))
+    ended = models.DateTimeField(_("ended"))
+
+    class Meta:
+        verbose_name = _("run")
+        verbose_name_plural = _("runs")
+        constraints = [
+            models.CheckConstraint(condition=Q(ended__gte=F("began")), name="shop_run_ends_after_it_began"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.task} for {self.key}"

@@ -7,6 +7,8 @@ A line is parsed by itself (no field may hold a line break), so a stray quote br
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -86,6 +88,19 @@ def validate(row: dict[str, Any]) -> OrderRow:
         quantity=_whole("quantity", row["quantity"]),
         amount=_money("amount", row["amount"]),
     )
+
+
+def identity(row: dict[str, Any]) -> str:
+    """
+    Return what makes two rows the same: the number of their order, or all they hold where they are no order.
+
+    So a broken row never stands in the way of a good one that has its number.
+    """
+    try:
+        return f"order-{validate(row).order_id}"
+    except BrokenRowError:
+        text = json.dumps(row, sort_keys=True)
+        return f"row-{hashlib.sha256(text.encode(errors='surrogateescape')).hexdigest()}"
 
 
 def _fields(line: str) -> list[str]:

@@ -1,22 +1,26 @@
 """
 What the workers do, one task per step of an order.
 
-    import_order -> write_order -> charge_payment -> send_receipt
+    import_order -> write_order -> charge_customer -> call_gateway -> send_receipt
 
-The first two are `transactional`: what they write, the next task they enqueue and their own end are one transaction,
+The first three are `transactional`: what they write, the next task they enqueue and their own end are one transaction,
 so each has exactly one effect. The gateway and the mail stand outside the database; there "once" comes from asking by
 order number, and the next step is enqueued by the transaction that records the answer.
+
+An order is imported by one job at a time, a customer is charged by one at a time, and the gateway is called by four.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from django.db import transaction
 
-from django_pgbus import task
-from shop import orders, payments, receipts, rows
+from django_pgbus import ensures_uniqueness, limits_concurrency, task
+from shop import orders, payments, receipts, rows, runs
 from shop.models import Order
+
+CALLS_AT_ONCE: Final = 4  # of the gateway, which allows no more
 
 
 def unless_broken(error: BaseException, result: Any) -> float | None:
@@ -29,6 +33,7 @@ def soon(error: BaseException, result: Any) -> float:
     return float(min(0.2 * 2**result.attempts, 5.0))
 
 
+@ensures_uniqueness(key=lambda row, line=None: f"import-{rows.identity(row)}")
 @task(queue_name="imports", transactional=True, backoff=unless_broken)
 def import_order(row: dict[str, Any], line: int | None = None) -> dict[str, Any]:
     """Validate one row of the file and hand it on."""
@@ -46,17 +51,29 @@ def write_order(row: dict[str, Any]) -> dict[str, Any]:
     order = rows.validate({name: str(value) for name, value in row.items()})
     written = orders.write(order)
     if written and order.amount:
-        charge_payment.enqueue(order.order_id)
+        charge_customer.enqueue(order.order_id, order.customer_id)
     elif written:
         send_receipt.enqueue(order.order_id)
     return {"order": order.order_id, "written": written}
 
 
-@task(queue_name="payments", max_attempts=10, backoff=soon)
-def charge_payment(order_id: int) -> dict[str, Any]:
-    """Charge the order at the gateway and record what it confirmed."""
+@limits_concurrency(to=1, key=lambda order_id, customer_id: f"customer-{customer_id}")
+@task(queue_name="payments", transactional=True)
+def charge_customer(order_id: int, customer_id: int) -> dict[str, Any]:
+    """Enter the order in the account of its customer and have the gateway called."""
+    with runs.noted("charge_customer", f"customer-{customer_id}"):
+        charged = payments.charge(Order.objects.get(pk=order_id))
+        call_gateway.enqueue(order_id)
+    return {"order": order_id, "charged": str(charged)}
+
+
+@limits_concurrency(to=CALLS_AT_ONCE, key=lambda order_id: "gateway")
+@task(queue_name="gateway", max_attempts=10, backoff=soon)
+def call_gateway(order_id: int) -> dict[str, Any]:
+    """Have the order paid at the gateway and record what it confirmed."""
     order = Order.objects.get(pk=order_id)
-    reference = payments.ask_gateway(order)
+    with runs.noted("call_gateway", "gateway", payments.GatewayError):
+        reference = payments.ask_gateway(order)
     with transaction.atomic():
         recorded = payments.record(order, reference)
         if recorded:

@@ -6,11 +6,12 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -20,12 +21,15 @@ from django.core.management.base import OutputWrapper
 from django.db import connections
 from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
 from django.urls import reverse
-from shop import closing, importing, jobs, orders, payments, receipts, rows, tasks
+from shop import closing, importing, jobs, orders, payments, receipts, rows, runs, tasks
+from shop.demo.fresh import empty_shop
 from shop.demo.progress import Progress
 from shop.gateway import Gateway
-from shop.models import Customer, Order, Payment, Receipt
+from shop.models import Customer, Order, Payment, Receipt, Run
 
-from django_pgbus.models import Archived, DeadLetter, Message
+from django_pgbus import TaskSuperseded
+from django_pgbus.models import Archived, BlockedExecution, DeadLetter, Message, UniquenessKey
+from django_pgbus.testing import run_enqueued
 
 GOOD = {"order_id": "17", "customer_id": "3", "placed_on": "1997-01-18", "quantity": "2", "amount": "29.73"}
 HEADER = "order_id,customer_id,placed_on,quantity,amount\n"
@@ -43,6 +47,10 @@ def order_file(text: str | bytes) -> Iterator[Path]:
 
 def enqueued(name: str) -> list[Message]:
     return list(Message.objects.filter(task=f"shop.tasks.{name}").order_by("id"))
+
+
+def parked() -> list[str]:
+    return list(BlockedExecution.objects.order_by("id").values_list("task", flat=True))
 
 
 def row(**changes: str) -> rows.OrderRow:
@@ -147,10 +155,34 @@ class Importer(TestCase):
     def test_the_command_says_what_it_did(self) -> None:
         out = StringIO()
         call_command("import_orders", SAMPLE, stdout=out)
-        assert "409 rows read, 409 enqueued, 0 refused" in out.getvalue()
+        assert "409 rows read, 407 enqueued, 2 there already, 0 refused" in out.getvalue()
         assert "written out" in out.getvalue()
         with order_file("nonsense\n") as path, pytest.raises(CommandError, match="begins with"):
             call_command("import_orders", path)
+
+    def test_the_same_file_twice_is_imported_once(self) -> None:
+        text = HEADER + "1,3,1997-01-18,2,29.73\n2,3,1997-02-30,2,29.73\n1,3,1997-01-18,2,29.73\n"
+        first, second = self.load(text), self.load(text)
+        assert (first.enqueued, first.duplicates) == (2, [4])
+        assert (second.enqueued, second.duplicates) == (0, [2, 3, 4])
+        assert len(enqueued("import_order")) == 2
+        run_enqueued(queues=["imports", "orders"], raise_failures=False)
+        third = self.load(text)  # done, so it goes through once more, and changes nothing
+        assert (third.enqueued, third.duplicates) == (2, [4])
+        run_enqueued(queues=["imports", "orders"], raise_failures=False)
+        assert Order.objects.count() == 1
+        assert Customer.objects.get().orders_placed == 1
+
+    def test_a_broken_row_is_not_in_the_way_of_a_good_one_with_its_number(self) -> None:
+        imported = self.load(HEADER + "1,3,1997-02-30,2,29.73\n1,3,1997-01-18,2,29.73\n")
+        assert (imported.enqueued, imported.duplicates) == (2, [])
+
+    def test_duplicates_beside_a_row_that_cannot_be_stored(self) -> None:
+        imported = self.load(
+            HEADER.encode() + b"1,3,1997-01-18,2,29.73\n1,3,1997-01-18,2,29.73\n2,3\x00,1997-01-18,2,1\n"
+        )
+        assert (imported.read, imported.enqueued) == (3, 2)
+        assert (imported.duplicates, imported.escaped) == ([3], [4])
 
 
 class Orders(TestCase):
@@ -184,23 +216,44 @@ class Steps(TestCase):
     def test_write_order_charges_a_new_order_once(self) -> None:
         assert tasks.write_order.call(row().as_json()) == {"order": 17, "written": True}
         assert tasks.write_order.call(row().as_json()) == {"order": 17, "written": False}
-        assert len(enqueued("charge_payment")) == 1
+        assert parked() == ["shop.tasks.charge_customer"]
         assert not enqueued("send_receipt")
 
     def test_an_order_free_of_charge_goes_straight_to_its_receipt(self) -> None:
         tasks.write_order.call(row(amount="0.00").as_json())
-        assert not enqueued("charge_payment")
+        assert not parked()
         assert len(enqueued("send_receipt")) == 1
 
     def test_a_payment_is_recorded_once_however_often_it_is_asked_for(self) -> None:
         orders.write(row())
         with Gateway(failures=0, latency=0) as gateway, override_settings(SHOP_GATEWAY_URL=gateway.url):
-            first, second = tasks.charge_payment.call(17), tasks.charge_payment.call(17)
+            first, second = tasks.call_gateway.call(17), tasks.call_gateway.call(17)
         assert (first["recorded"], second["recorded"]) == (True, False)
         assert gateway.charged == {17: 2973}
         assert gateway.asked == {17: 2}
         assert Payment.objects.get().amount == Decimal("29.73")
         assert len(enqueued("send_receipt")) == 1
+        assert Run.objects.filter(task="call_gateway").count() == 2
+
+    def test_a_gateway_that_fails_is_noted_too_and_anything_else_is_not(self) -> None:
+        orders.write(row())
+        for error, notes in ((payments.GatewayError, 1), (TaskSuperseded, 1)):
+            with mock.patch("shop.payments.ask_gateway", side_effect=error), pytest.raises(error):
+                tasks.call_gateway.call(17)
+            assert Run.objects.count() == notes
+
+    def test_charging_enters_the_order_in_the_customers_account(self) -> None:
+        for number in ("17", "18"):
+            orders.write(row(order_id=number))
+            tasks.charge_customer.call(int(number), 3)
+        assert Customer.objects.get().charged == Decimal("59.46")
+        assert parked() == ["shop.tasks.call_gateway"] * 2
+        assert set(Run.objects.values_list("task", "key")) == {("charge_customer", "customer-3")}
+
+    def test_jobs_are_limited_by_customer_and_gateway(self) -> None:
+        charge, call = tasks.charge_customer.limit, tasks.call_gateway.limit
+        assert (charge.to, charge.key(17, 3), charge.key(18, 3)) == (1, "customer-3", "customer-3")
+        assert (call.to, call.key(17), call.key(18)) == (4, "gateway", "gateway")
 
     @override_settings(MAILERS={"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}})  # Django 6.1
     def test_a_receipt_is_mailed_once(self) -> None:
@@ -222,6 +275,24 @@ class Steps(TestCase):
     def test_only_broken_rows_give_up_at_once(self) -> None:
         assert tasks.unless_broken(rows.BrokenRowError("x"), None) is None
         assert tasks.unless_broken(OSError(), None) == 0.5
+
+
+class AtOnce(TestCase):
+    def note(self, key: str, began: float, ended: float) -> None:
+        start = datetime(2026, 1, 1, tzinfo=UTC)
+        Run.objects.create(
+            task="x", key=key, began=start + timedelta(seconds=began), ended=start + timedelta(seconds=ended)
+        )
+
+    def test_runs_of_one_key_that_overlap_are_counted(self) -> None:
+        assert runs.most_at_once("x") == 0
+        self.note("a", 0, 10)
+        self.note("a", 10, 12)  # begins when the other ends
+        self.note("b", 1, 11)
+        assert runs.most_at_once("x") == 1
+        self.note("a", 9, 11)
+        assert runs.most_at_once("x") == 2
+        assert runs.most_at_once("y") == 0
 
 
 class FlakyGateway(TestCase):
@@ -294,6 +365,7 @@ class ClosingTable(TestCase):
         self.addCleanup(self.gateway._server.server_close)
         orders.write(row())
         order = Order.objects.get()
+        payments.charge(order)
         payments.record(order, "charge-17")
         self.gateway.charge(17, 2973)
         Receipt.objects.create(order=order, sent_to="x@example.com")
@@ -351,6 +423,31 @@ class ClosingTable(TestCase):
         Customer.objects.update(orders_placed=2)
         assert "totals kept with the customers" in self.problems()
 
+    def test_a_charge_that_another_overwrote_is_seen(self) -> None:
+        Customer.objects.update(charged=0)
+        assert "totals kept with the customers" in self.problems()
+
+    def test_a_duplicate_that_was_refused_at_once_is_none_that_ran(self) -> None:
+        Archived.objects.filter(result__contains="false").delete()
+        self.imported = importing.Imported(read=3, enqueued=2, duplicates=[4])
+        assert self.close().problems == []
+        self.imported = importing.Imported(read=3, enqueued=2, duplicates=[3])
+        assert "rows whose order was there: 0, but should be 1" in self.problems()
+
+    def test_a_second_import_that_enqueues_is_seen(self) -> None:
+        with order_file(self.TEXT) as path:
+            again = importing.Imported(read=3, enqueued=1, duplicates=[2, 4])
+            table = closing.close(path, self.imported, self.gateway, killed=1, again=again)
+        assert "rows that a second import enqueued: 1" in "\n".join(table.problems)
+
+    def test_a_customer_charged_by_two_at_once_is_seen(self) -> None:
+        now = datetime.now(UTC)
+        for task, times in (("charge_customer", 2), ("call_gateway", 5)):
+            for _ in range(times):
+                Run.objects.create(task=task, key="k", began=now, ended=now + timedelta(seconds=1))
+        assert "charges of one customer at once: 2, but should be at most 1" in self.problems()
+        assert "gateway calls at once: 5, but should be at most 4" in self.problems()
+
     def test_a_payment_that_was_never_charged_is_seen(self) -> None:
         self.gateway.charged.clear()
         assert "charges at the gateway" in self.problems()
@@ -362,8 +459,9 @@ class ClosingTable(TestCase):
     def test_a_job_that_still_waits_is_seen(self) -> None:
         tasks.send_receipt.enqueue(17)
         assert "jobs still waiting: 1" in self.problems()
-        assert jobs.open_jobs() == {"shop.tasks.send_receipt": 1}
-        assert jobs.steps_to_come() == 1
+        tasks.call_gateway.enqueue(17)  # parked
+        assert jobs.open_jobs() == {"shop.tasks.send_receipt": 1, "shop.tasks.call_gateway": 1}
+        assert jobs.steps_to_come() == 3
 
 
 class Files(SimpleTestCase):
@@ -406,6 +504,18 @@ class ProgressBar(SimpleTestCase):
         assert "\rkilled" in out.getvalue()
 
 
+class Demonstration(TestCase):
+    def test_it_begins_with_an_empty_shop_and_nothing_held(self) -> None:
+        orders.write(row())
+        tasks.import_order.enqueue(GOOD)
+        tasks.call_gateway.enqueue(17)
+        with tempfile.TemporaryDirectory() as folder, override_settings(SHOP_MAIL_FOLDER=folder):
+            empty_shop()
+        assert jobs.open_jobs() == {}
+        for model in (Order, Customer, UniquenessKey):
+            assert not model.objects.exists()
+
+
 @override_settings(ROOT_URLCONF="config.urls")
 class Pages(TestCase):
     def test_the_front_page_counts_and_leads_to_the_admin(self) -> None:
@@ -417,6 +527,6 @@ class Pages(TestCase):
     def test_the_admin_lists_what_the_shop_has(self) -> None:
         self.client.force_login(get_user_model().objects.create_superuser("admin"))
         orders.write(row())
-        for model in ("customer", "order", "payment", "receipt"):
+        for model in ("customer", "order", "payment", "receipt", "run"):
             with self.subTest(model=model):
                 assert self.client.get(reverse(f"admin:shop_{model}_changelist")).status_code == 200

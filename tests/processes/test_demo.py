@@ -52,6 +52,10 @@ def test_the_demonstration_adds_up_twice_in_a_row(tmp_path: Path) -> None:
         assert closing["orders written"] == "400"
         assert closing["rows that became dead letters"] == "7"
         assert closing["rows lost"] == "0"
+        assert closing["refused as duplicates"] == "2"
+        assert closing["of these refused"] == "409"
+        assert closing["most charges of a customer at once"] == "1"
+        assert 1 <= int(closing["most gateway calls at once"]) <= 4
         assert closing["worker processes killed"] == "1"
         assert "Everything adds up." in printed
         assert "/admin/" in printed
@@ -67,4 +71,6 @@ def test_the_real_file_with_a_kill_every_second(tmp_path: Path) -> None:
     assert closing["amount"] == "244,091.94"
     assert closing["quantity"] == "16,479"
     assert closing["rows lost"] == "0"
+    assert closing["most charges of a customer at once"] == "1"
+    assert 1 <= int(closing["most gateway calls at once"]) <= 4
     assert int(closing["worker processes killed"]) > 3

@@ -12,20 +12,36 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from django_pgbus.conf import get_settings
-from django_pgbus.models import Archived, DeadLetter, Delayed, Message, Worker
+from django_pgbus.models import (
+    Archived,
+    BlockedExecution,
+    DeadLetter,
+    Delayed,
+    Message,
+    Semaphore,
+    Slot,
+    UniquenessKey,
+    Worker,
+)
 from shop.jobs import PATH
-from shop.models import Customer, Order, Payment, Receipt
+from shop.models import Customer, Order, Payment, Receipt, Run
 
 ADMIN = "admin"
 
 
 def empty_shop() -> None:
-    """Delete the shop's rows, its jobs in any state and its mails; nobody may be working."""
+    """Delete the shop's rows, its jobs in any state with what they hold, and its mails; nobody may be working."""
     with transaction.atomic():
-        for shop_model in (Receipt, Payment, Order, Customer):
+        for shop_model in (Run, Receipt, Payment, Order, Customer):
             shop_model.objects.all().delete()
-        for job_model in (Message, Delayed, Archived, DeadLetter):
-            job_model.objects.filter(task__startswith=PATH).delete()
+        for job_model in (Message, Delayed, BlockedExecution):
+            jobs = job_model.objects.filter(task__startswith=PATH)
+            for held in (Slot, UniquenessKey):
+                held.objects.filter(message_id__in=jobs.values("id")).delete()
+            jobs.delete()
+        for ended_model in (Archived, DeadLetter):
+            ended_model.objects.filter(task__startswith=PATH).delete()
+        Semaphore.objects.exclude(key__in=Slot.objects.values("key")).delete()
     shutil.rmtree(Path(settings.SHOP_MAIL_FOLDER), ignore_errors=True)
 
 

@@ -50,12 +50,12 @@ def run(plan: Plan, out: OutputWrapper) -> bool:
     with ExitStack() as stack:
         gateway = stack.enter_context(Gateway())
         progress.say(f"Payment gateway: {gateway.url}, of a hundred answers two are failures.")
-        imported = enqueue(plan, progress)
+        imported, again = enqueue(plan, progress)
         workers = stack.enter_context(Workers(plan.workers, logs=logs(), environment={"SHOP_GATEWAY_URL": gateway.url}))
         progress.say(f"Workers: {plan.workers} x manage.py runworker, their logs in {logs()}")
         watch(plan, workers, progress)
         stopped = [] if plan.serve else workers.stop()
-        closing = close(plan.file, imported, gateway, killed=workers.killed)
+        closing = close(plan.file, imported, gateway, killed=workers.killed, again=again)
         closing.require("exit codes of the workers", stopped, [0] * len(stopped))
         closing.require("whether a worker was killed", workers.killed > 0, imported.enqueued > 0)
         tell(closing, progress)
@@ -82,13 +82,15 @@ def prepare(progress: Progress) -> None:
         progress.say("Admin user: admin was there before and keeps its password.")
 
 
-def enqueue(plan: Plan, progress: Progress) -> Imported:
-    """Enqueue the file's rows, before anybody works."""
+def enqueue(plan: Plan, progress: Progress) -> tuple[Imported, Imported]:
+    """Enqueue the file's rows before anybody works, and the same file once more."""
     began = time.monotonic()
     imported = import_file(plan.file, chunk=plan.chunk)
     took = time.monotonic() - began
     progress.say(f"Import: {imported.enqueued:,} of the {imported.read:,} rows of {plan.file.name} in {took:.1f} s")
-    return imported
+    again = import_file(plan.file, chunk=plan.chunk)
+    progress.say(f"The same file once more: {again.enqueued:,} rows, {len(again.duplicates):,} are duplicates")
+    return imported, again
 
 
 def watch(plan: Plan, workers: Workers, progress: Progress) -> None:

@@ -35,7 +35,10 @@ class Command(BaseCommand):
         self._tell(imported)
 
     def _tell(self, imported: Imported) -> None:
-        self.stdout.write(f"{imported.read} rows read, {imported.enqueued} enqueued, {len(imported.refused)} refused")
+        self.stdout.write(
+            f"{imported.read} rows read, {imported.enqueued} enqueued, {len(imported.duplicates)} there already, "
+            f"{len(imported.refused)} refused"
+        )
 
 
 def positive(text: str) -> int:
