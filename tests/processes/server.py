@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import psycopg
 from django.core.management import call_command
@@ -23,9 +24,11 @@ SETTINGS = {"fsync": "off", "synchronous_commit": "on", "full_page_writes": "on"
 class Server:
     """The server, and how workers reach it."""
 
-    def __init__(self) -> None:
-        self.postgres = EmbeddedPostgres(place_for_a_run() / f"pgbus-away-{secrets.token_hex(4)}", keep=False)
-        self.postgres.start(**SETTINGS)
+    def __init__(self, place: Path | None = None, options: Mapping[str, str] = SETTINGS) -> None:
+        folder = (place or place_for_a_run()) / f"pgbus-away-{secrets.token_hex(4)}"
+        self.postgres = EmbeddedPostgres(folder, keep=False)
+        self.options = options
+        self.postgres.start(**options)
         self.settings = {**connections["default"].settings_dict, **self.postgres.database(), "OPTIONS": {}}
 
     def stop(self, mode: str = "immediate") -> None:
@@ -34,16 +37,16 @@ class Server:
 
     def start(self) -> float:
         """Start it again; return the monotonic time from which it answers."""
-        self.postgres.start(**SETTINGS)
+        self.postgres.start(**self.options)
         with psycopg.connect(**self.postgres.dsn):
             return time.monotonic()
 
 
 @contextlib.contextmanager
-def own_server() -> Iterator[Server]:
+def own_server(place: Path | None = None, options: Mapping[str, str] = SETTINGS) -> Iterator[Server]:
     """Let `default` be a server of its own for the length of a block; raises EmbeddedPostgresError."""
     before = connections["default"]
-    server = Server()
+    server = Server(place, options)
     wrapper = load_backend(server.settings["ENGINE"]).DatabaseWrapper(server.settings, "default")
     connections["default"] = wrapper
     try:
