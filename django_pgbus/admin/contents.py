@@ -15,10 +15,15 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.utils.dateparse import parse_datetime
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 
-from django_pgbus.admin.words import showable
+from django_pgbus.admin.words import age, number, showable
 from django_pgbus.exceptions import InvalidPayload
+from django_pgbus.tasks import constraints
 from django_pgbus.tasks.compat import AnyTask
+from django_pgbus.tasks.constraints import Constraints
 from django_pgbus.tasks.lookup import find_task
 from django_pgbus.tasks.masking import MASK, masked, scrubbed
 from django_pgbus.tasks.payload import decode
@@ -62,6 +67,29 @@ def arguments(payload: str, task: AnyTask | None) -> str:
     return _pretty({"args": shown[0], "kwargs": shown[1]})
 
 
+def unique_by(stored: str | None) -> SafeString | str:
+    """Return the uniqueness key that a job carries, in words; nothing if there is none."""
+    if (unique := _constraints(stored).unique) is None:
+        return ""
+    told = gettext("while it runs") if unique.strategy == "while_executing" else gettext("until it is executed")
+    return _of_key(unique.name or unique.key, told)
+
+
+def limited_to(stored: str | None) -> SafeString | str:
+    """Return the limit that a job carries, in words; nothing if there is none."""
+    if (limit := _constraints(stored).limit) is None:
+        return ""
+    told = gettext("%(number)s at once; one that runs and is silent for %(age)s is presumed dead")
+    return _of_key(limit.name or limit.key, told % {"number": number(limit.to), "age": age(limit.duration)})
+
+
+def chosen_key(key: str, stored: str | None) -> str:
+    """Return a key as it was chosen, which a job carries where the key itself is a hash."""
+    bound = _constraints(stored)
+    names = {part.key: part.name for part in (bound.unique, bound.limit) if part is not None}
+    return showable(names.get(key) or key)
+
+
 def result(stored: str | None, payload: str, task: AnyTask | None) -> str:
     """Return what the task returned, without the sensitive arguments it may quote."""
     if stored is None:
@@ -93,15 +121,26 @@ def last_line(exception: Any, traceback: Any) -> str:
 
 
 def _attempt(entry: dict[str, Any], payload: str, task: AnyTask | None) -> Attempt:
-    number = entry.get("attempt")
+    nth = entry.get("attempt")
     return Attempt(
-        number=number if isinstance(number, int) else None,
+        number=nth if isinstance(nth, int) else None,
         exception=showable(str(entry.get("exception") or "")),
         traceback=_scrubbed(showable(str(entry.get("traceback") or ""), MOST_CHARACTERS), payload, task),
         worker=str(entry.get("worker") or ""),
         started_at=_moment(entry.get("started_at")),
         failed_at=_moment(entry.get("failed_at")),
     )
+
+
+def _constraints(stored: str | None) -> Constraints:
+    try:
+        return constraints.of(stored)
+    except Exception:  # damaged by hand
+        return constraints.NONE
+
+
+def _of_key(key: str, told: str) -> SafeString:
+    return format_html('<code class="pgbus-key">{}</code> <span class="pgbus-quiet">{}</span>', showable(key), told)
 
 
 def _scrubbed(text: str, payload: str, task: AnyTask | None) -> str:

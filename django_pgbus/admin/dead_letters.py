@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from django.contrib import admin, messages
@@ -21,12 +21,53 @@ from django_pgbus.admin.work import WorkAdmin
 from django_pgbus.conf import database
 from django_pgbus.queues.models import DeadLetter
 from django_pgbus.tasks import lifecycle
+from django_pgbus.tasks.outcomes import Entered, HeldElsewhere, LimitReached
 from django_pgbus.worker.waiting import Kind, Standing
+
+MOST_NAMED: Final = 10  # that could not be redriven
+MOST_OF_A_KEY: Final = 200
 
 
 def _redrive(ids: Sequence[int]) -> list[Done]:
-    done = frozenset(lifecycle.redrive(ids).ids)
-    return [Done(done, gettext("Redriven."), _redriven), _gone(ids, done)]
+    redriven = lifecycle.redrive(ids)
+    done, refused = frozenset(redriven.ids), frozenset(redriven.refused)
+    return [Done(done, gettext("Redriven."), _redriven), *_stay(redriven.refused), _gone(ids, done | refused)]
+
+
+def _stay(refused: Mapping[int, Entered]) -> Iterator[Done]:
+    """Yield why each one that cannot enter stays; beyond the first few only how many."""
+    named = sorted(refused)[:MOST_NAMED]
+    for id in named:
+        why = _why(id, refused[id])
+        yield Done(frozenset([id]), "", lambda number, why=why: why, messages.WARNING, why)  # type: ignore[misc]
+    yield Done(frozenset(refused) - {*named}, "", _more_stay, messages.WARNING, "more")
+
+
+def _why(id: int, refused: Entered) -> str:
+    match refused:
+        case HeldElsewhere(key=key, holder=None):
+            text = gettext("Dead letter %(id)s stays: other jobs held its key %(key)s.")
+            return text % {"id": id, "key": words.showable(key[:MOST_OF_A_KEY])}
+        case HeldElsewhere(key=key, holder=holder):
+            text = gettext("Dead letter %(id)s stays: job %(holder)s holds its key %(key)s.")
+            return text % {"id": id, "holder": holder, "key": words.showable(key[:MOST_OF_A_KEY])}
+        case LimitReached(key=key, to=to):
+            text = ngettext(
+                "Dead letter %(id)s stays: %(to)s job of its key %(key)s is allowed at once, and is running or waiting.",
+                "Dead letter %(id)s stays: %(to)s jobs of its key %(key)s are allowed at once, and are running or waiting.",
+                to,
+            )
+            return text % {"id": id, "to": words.number(to), "key": words.showable(key[:MOST_OF_A_KEY])}
+    return gettext("Dead letter %(id)s stays.") % {"id": id}
+
+
+def _more_stay(number: int) -> str:
+    text = ngettext(
+        "%(number)s more dead letter stays for such a reason.",
+        "%(number)s more dead letters stay for such reasons.",
+        number,
+    )
+    return text % {"number": words.number(number)}
 
 
 def _discard(ids: Sequence[int]) -> list[Done]:
@@ -70,7 +111,8 @@ REDRIVE: Final = Decision(
     ),
     warning=_(
         "A redriven job goes back into the line of its queue under the same ID, and its attempts start again. What the "
-        "earlier ones did outside of the database is not undone."
+        "earlier ones did outside of the database is not undone. One whose key is held by another job, or which finds "
+        "no slot and must not wait for one, stays here; any other that finds no slot is parked."
     ),
     carry_out=_redrive,
 )

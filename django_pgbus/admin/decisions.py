@@ -39,12 +39,17 @@ SEEN: Final = "seen"  # when the number on the confirmation was counted
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Ids by what became of them: `log` is the line in the log, `level` how the message to the person looks."""
+    """
+    Ids by what became of them: `log` is the line in the log, `level` how the message to the person looks.
+
+    Those of one `log` and one `why` are told of together.
+    """
 
     ids: frozenset[int]
     log: str
     tell: Callable[[int], str]
     level: int = messages.SUCCESS
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,10 +209,11 @@ class DecidingAdmin(PgbusAdmin):
 
     def _carry_out(self, request: HttpRequest, decision: Decision, ids: Sequence[int]) -> None:
         """Do it in batches, and say in one message per outcome what became of how many."""
-        told: dict[str, tuple[Done, int]] = {}
+        told: dict[tuple[str, str], tuple[Done, int]] = {}
         for batch in _batches(ids):
             for done in retrying(lambda: self._transaction(request, decision, batch)):  # noqa: B023
-                told[done.log] = (done, told.get(done.log, (done, 0))[1] + len(done.ids))
+                as_one = (done.log, done.why)
+                told[as_one] = (done, told.get(as_one, (done, 0))[1] + len(done.ids))
         for done, number in told.values():
             if number:
                 self.message_user(request, done.tell(number), done.level)

@@ -181,7 +181,7 @@ class DelayedAdmin(WorkAdmin):
 class ArchivedAdmin(WorkAdmin):
     """What finished."""
 
-    heavy = ("payload", "errors", "result")
+    heavy = ("payload", "errors", "constraints", "result")
     reach = "finished_at"
     list_display = ("job", "task_path", "queue", "state", "ran_for", "attempts", "finished")
     list_filter = (field_filter("outcome", _("outcome")), FarQueueFilter)

@@ -11,9 +11,12 @@ from django.utils.translation import gettext, ngettext
 
 from django_pgbus.admin import words
 from django_pgbus.admin.bounds import TookTooLongError, bounded
+from django_pgbus.concurrency import stats as concurrency_stats
+from django_pgbus.concurrency.models import BlockedExecution
+from django_pgbus.concurrency.stats import Parked
 from django_pgbus.queues import stats
 from django_pgbus.queues.models import DeadLetter, Delayed, Message, QueueState
-from django_pgbus.queues.stats import Totals
+from django_pgbus.queues.stats import Count, Totals
 from django_pgbus.worker import stats as worker_stats
 from django_pgbus.worker.models import Worker
 from django_pgbus.worker.stats import Health, WorkerStats
@@ -36,18 +39,26 @@ def summary(app_list: Sequence[dict[str, Any]]) -> dict[str, Any]:
     try:
         with bounded():
             totals, workers = stats.totals(stats.queues()), worker_stats.workers()
+            parked = concurrency_stats.parked()
     except (DatabaseError, TookTooLongError):  # not migrated yet, or away: the list below is still of use
         return {"unknown": True}
-    return {"cards": list(_cards(pages, totals, workers)), "warnings": list(_warnings(pages, totals, workers))}
+    cards = list(_cards(pages, totals, parked, workers))
+    return {"cards": cards, "warnings": list(_warnings(pages, totals, workers))}
 
 
-def _cards(pages: Pages, totals: Totals, workers: Sequence[WorkerStats]) -> Iterator[dict[str, Any]]:
+def _cards(
+    pages: Pages, totals: Totals, parked: Sequence[Parked], workers: Sequence[WorkerStats]
+) -> Iterator[dict[str, Any]]:
     if url := pages.get(Message):
-        oldest = gettext("oldest for %(age)s") % {"age": words.age(totals.oldest_ready or 0.0)}
-        yield _card(f"{url}?state=ready", gettext("ready"), words.count(totals.ready), oldest if totals.ready else "")
+        oldest = _oldest(totals.oldest_ready or 0.0) if totals.ready else ""
+        yield _card(f"{url}?state=ready", gettext("ready"), words.count(totals.ready), oldest)
         yield _card(f"{url}?state=running", gettext("running"), words.count(totals.running))
     if url := pages.get(Delayed):
         yield _card(url, gettext("delayed"), words.count(totals.delayed))
+    if url := pages.get(BlockedExecution):
+        waits = [of_kind.oldest for of_kind in parked if of_kind.oldest is not None]
+        number = sum((of_kind.number for of_kind in parked), Count(0))
+        yield _card(url, gettext("parked jobs"), words.count(number), _oldest(max(waits)) if waits else "")
     if url := pages.get(DeadLetter):
         yield _card(url, gettext("dead letters"), words.count(totals.dead), alarm=bool(totals.dead))
     if url := pages.get(Worker):
@@ -55,6 +66,10 @@ def _cards(pages: Pages, totals: Totals, workers: Sequence[WorkerStats]) -> Iter
         threads = sum(worker.capacity for worker in working)
         note = ngettext("%(number)s thread", "%(number)s threads", threads) % {"number": words.number(threads)}
         yield _card(url, gettext("workers"), words.number(len(working)), note if working else "", alarm=not working)
+
+
+def _oldest(seconds: float) -> str:
+    return gettext("oldest for %(age)s") % {"age": words.age(seconds)}
 
 
 def _card(url: str, label: str, number: str, note: str = "", *, alarm: bool = False) -> dict[str, Any]:

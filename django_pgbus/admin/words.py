@@ -31,6 +31,14 @@ def moment(at: datetime | None) -> str:
     return f"{_unbroken(date_format(local, 'DATE_FORMAT'))} {local:%H:%M:%S}"
 
 
+def clock(at: datetime | None) -> str:
+    """Return a time to the second, with its date unless that is today."""
+    if at is None:
+        return ""
+    local, today = (localtime(at), localtime().date()) if is_aware(at) else (at, datetime.now().date())
+    return f"{local:%H:%M:%S}" if local.date() == today else moment(at)
+
+
 def age(seconds: float) -> str:
     """Return a duration in its two largest units, which stay on one line."""
     return _unbroken(_age(max(0.0, seconds)))

@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import contents, words
 from django_pgbus.admin.decisions import DecidingAdmin
+from django_pgbus.concurrency.models import BlockedExecution
 from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Message
 from django_pgbus.tasks import lifecycle
 from django_pgbus.tasks.results import parsed_id
@@ -26,6 +27,7 @@ TABLES: Final[dict[str, type[Model]]] = {
     "ready": Message,
     "running": Message,
     "delayed": Delayed,
+    "parked": BlockedExecution,
     "succeeded": Archived,
     "discarded": Archived,
     "dead": DeadLetter,
@@ -33,6 +35,7 @@ TABLES: Final[dict[str, type[Model]]] = {
 PLACES: Final[dict[type[Model], Text]] = {
     Message: _("Job %(id)s is in the line."),
     Delayed: _("Job %(id)s is delayed."),
+    BlockedExecution: _("Job %(id)s is parked."),
     Archived: _("Job %(id)s is finished."),
     DeadLetter: _("Job %(id)s is a dead letter."),
 }
@@ -41,7 +44,7 @@ PLACES: Final[dict[type[Model], Text]] = {
 class WorkAdmin(DecidingAdmin):
     """The page of jobs in one of their places; one that moved on is found where it is now."""
 
-    heavy: ClassVar[tuple[str, ...]] = ("payload", "errors")
+    heavy: ClassVar[tuple[str, ...]] = ("payload", "errors", "constraints")
     search_fields = ("id",)  # shows the field; get_search_results does the search
     search_help_text = _("An ID, or part of a task's path")
     sortable_by: ClassVar[tuple[str, ...]] = ("job",)
@@ -147,6 +150,23 @@ class WorkAdmin(DecidingAdmin):
             }
             for attempt in contents.attempts(job.errors, job.payload, job.found_task)
         ]
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the facts of a page; what constrains a job only where there is anything."""
+        found = super().get_fieldsets(request, obj)
+        if obj is None or obj.constraints is None:
+            return found
+        return [*found, (_("Constraints"), {"fields": ("unique_by", "limited_to")})]
+
+    @admin.display(description=_("at most one job of a key"))
+    def unique_by(self, obj: Any) -> SafeString | str:
+        """Return the uniqueness key it carries, and from when to when it is held."""
+        return contents.unique_by(obj.constraints) or self.get_empty_value_display()
+
+    @admin.display(description=_("at most so many jobs of a key at once"))
+    def limited_to(self, obj: Any) -> SafeString | str:
+        """Return the limit it carries, as declared when it was enqueued."""
+        return contents.limited_to(obj.constraints) or self.get_empty_value_display()
 
     @admin.display(description=_("arguments"))
     def arguments(self, obj: Any) -> SafeString:

@@ -20,7 +20,7 @@ class Semaphore(models.Model):
     class Meta:
         db_table = "pgbus_semaphores"
         verbose_name = _("concurrency key")
-        verbose_name_plural = _("concurrency keys")
+        verbose_name_plural = _("locks")  # the page that shows them, and uniqueness keys beside them
         default_permissions = ("view",)
         permissions = [
             ("release_slot", _("Can release slots")),

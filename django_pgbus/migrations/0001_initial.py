@@ -86,7 +86,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "concurrency key",
-                "verbose_name_plural": "concurrency keys",
+                "verbose_name_plural": "locks",
                 "db_table": "pgbus_semaphores",
                 "permissions": [("release_slot", "Can release slots"), ("discard_parked", "Can discard parked jobs")],
                 "default_permissions": ("view",),

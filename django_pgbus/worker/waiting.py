@@ -74,6 +74,14 @@ class Later(Protocol):
     attempts: int
 
 
+class Blocked(Protocol):
+    """A parked job, as the table has it."""
+
+    queue: str
+    waits_for: str
+    due_at: datetime | None
+
+
 def situation() -> Situation:
     """Return what holds now; two queries."""
     return Situation(pauses=queue_stats.pauses(), workers=stats.workers())
@@ -92,6 +100,14 @@ RETRY: Final = _("Its last attempt failed; it is tried again at the time it is d
 SNOOZED: Final = _("It asked to be run later, at no cost of an attempt.")
 OVERDUE: Final = _("It is due, and no running worker moves it into the line.")
 DUE: Final = _("It is due and moves into the line now.")
+
+PASSED_OVER: Final = _("Queue %(queue)s is paused: the job is passed over until it is resumed.")
+FOR_ITS_TIME: Final = _("It is parked until it is due; then it asks for what it needs to run.")
+FOR_A_SLOT: Final = _(
+    "As many jobs of its key as are allowed at once hold a slot. It is let in when one is free, best priority and oldest "
+    "first."
+)
+FOR_A_KEY: Final = _("Another job that is running holds its key. It is let in when that one has ended.")
 
 WHY_LATER: Final = {"scheduled": SCHEDULED, "retry": RETRY, "snoozed": SNOOZED}
 STATE_LATER: Final = {"scheduled": _("scheduled"), "retry": _("retrying"), "snoozed": _("snoozed")}
@@ -121,6 +137,21 @@ def later(job: Later, now: Situation) -> Standing:
     if not any(worker.takes_jobs for worker in now.workers):
         return Standing(kind=Kind.LOST, state=_("overdue"), reason=OVERDUE)
     return Standing(kind=Kind.READY, state=_("due"), reason=DUE)
+
+
+def parked(job: Blocked, now: Situation) -> Standing:
+    """Return how a parked job stands."""
+    if job.due_at is not None:
+        if job.due_at > now.pauses.now:
+            return Standing(kind=Kind.WAITING, state=_("not due yet"), reason=FOR_ITS_TIME)
+        if not any(worker.takes_jobs for worker in now.workers):
+            return Standing(kind=Kind.LOST, state=_("overdue"), reason=OVERDUE)
+        return Standing(kind=Kind.READY, state=_("due"), reason=DUE)
+    if job.queue in now.pauses.queues:
+        return Standing(kind=Kind.WAITING, state=_("queue paused"), reason=PASSED_OVER % {"queue": job.queue})
+    if job.waits_for == "key":
+        return Standing(kind=Kind.WAITING, state=_("waits for its key"), reason=FOR_A_KEY)
+    return Standing(kind=Kind.WAITING, state=_("waits for a slot"), reason=FOR_A_SLOT)
 
 
 def _unserved(queue: str, now: Situation) -> Text:

@@ -11,10 +11,22 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.test import Client
 
-from django_pgbus.models import Archived, DeadLetter, Delayed, Message, Worker
+from django_pgbus.concurrency import stats_sql
+from django_pgbus.models import (
+    Archived,
+    BlockedExecution,
+    DeadLetter,
+    Delayed,
+    Message,
+    Semaphore,
+    UniquenessKey,
+    Worker,
+)
+from django_pgbus.postgres import Statement
 from tests.admin import rows
 
 Login = Callable[..., Client]
+UP_SINCE = "pg_postmaster_start_time()"
 
 
 @dataclass(frozen=True)
@@ -25,18 +37,36 @@ class Places:
     archived: Archived
     dead: DeadLetter
     worker: Worker
+    parked: BlockedExecution
+    semaphore: Semaphore
+    lock: UniquenessKey
+
+
+@pytest.fixture
+def long_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the server seem to have been up for long: right after its start nobody counts as silent."""
+    for name in ("KEYS", "HOLDERS"):
+        sql = getattr(stats_sql, name).sql
+        assert UP_SINCE in sql
+        longer = sql.replace(UP_SINCE, "(statement_timestamp() - interval '1 day')")
+        monkeypatch.setattr(stats_sql, name, Statement(sql=longer))
 
 
 @pytest.fixture
 def places() -> Places:
     worker = rows.a_worker()
+    ready, delayed = rows.a_message(), rows.a_delayed()
+    rows.a_slot(ready.pk)
     return Places(
-        rows.a_message(),
+        ready,
         rows.a_running(worker.id),
-        rows.a_delayed(),
+        delayed,
         rows.an_archived(),
         rows.a_dead_letter(),
         worker,
+        rows.a_parked(),
+        rows.a_limit(),
+        rows.a_lock(delayed.pk),
     )
 
 

@@ -7,7 +7,17 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django_pgbus.models import Archived, DeadLetter, Delayed, Message, Worker
+from django_pgbus.models import (
+    Archived,
+    BlockedExecution,
+    DeadLetter,
+    Delayed,
+    Message,
+    Semaphore,
+    Slot,
+    UniquenessKey,
+    Worker,
+)
 
 TASK = "tests.admin.tasks.import_order"
 GONE = "shop.tasks.renamed_last_week"
@@ -86,6 +96,41 @@ def a_dead_letter(**fields: Any) -> DeadLetter:
         "died_at": now() - timedelta(seconds=60),
     }
     return DeadLetter.objects.create(**{"queue": "default", "task": TASK, "payload": payload(17), **died, **fields})
+
+
+def constraints(*, unique: str = "", limit: str = "", to: int = 1) -> str:
+    """Return what a job carries."""
+    parts: dict[str, Any] = {}
+    if unique:
+        parts["unique"] = {"key": unique, "name": "", "strategy": "until_executed", "on_conflict": "reject"}
+    if limit:
+        parts["limit"] = {"key": limit, "name": "", "to": to, "duration": 900.0, "on_conflict": "block"}
+    return json.dumps(parts)
+
+
+def a_parked(key: str = "printer", **fields: Any) -> BlockedExecution:
+    waits = {"waits_for": "semaphore", "key": key, "semaphore": key, "constraints": constraints(limit=key)}
+    return BlockedExecution.objects.create(
+        **{"queue": "default", "task": TASK, "payload": payload(17), **waits, **fields}
+    )
+
+
+def a_limit(key: str = "printer", capacity: int = 1, **fields: Any) -> Semaphore:
+    return Semaphore.objects.create(key=key, capacity=capacity, **fields)
+
+
+def a_slot(holder: int, key: str = "printer", ordinal: int = 1, **fields: Any) -> Slot:
+    return Slot.objects.create(message_id=holder, key=key, ordinal=ordinal, **{"duration": 900.0, **fields})
+
+
+def a_beating_slot(holder: int, key: str = "printer", ordinal: int = 1) -> Slot:
+    return a_slot(holder, key, ordinal, leased_until=now() + timedelta(minutes=14))
+
+
+def a_lock(holder: int, key: str = "order-17", **fields: Any) -> UniquenessKey:
+    return UniquenessKey.objects.create(
+        key=key, message_id=holder, **{"strategy": "until_executed", "queue": "default", **fields}
+    )
 
 
 def a_worker(**fields: Any) -> Worker:

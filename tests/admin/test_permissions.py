@@ -12,12 +12,36 @@ from django.test import Client
 from django.urls import reverse
 
 from django_pgbus.admin import PAGES
-from django_pgbus.models import Archived, DeadLetter, Delayed, Level, Message, QueueState, Worker
+from django_pgbus.models import (
+    Archived,
+    BlockedExecution,
+    DeadLetter,
+    Delayed,
+    Level,
+    Message,
+    QueueState,
+    Semaphore,
+    Slot,
+    UniquenessKey,
+    Worker,
+)
 from tests.admin.conftest import Login, Places
 
 pytestmark = pytest.mark.django_db
 
-TABLES = [Message, Delayed, Archived, DeadLetter, QueueState, Level, Worker]
+TABLES = [
+    Message,
+    Delayed,
+    Archived,
+    DeadLetter,
+    BlockedExecution,
+    Semaphore,
+    Slot,
+    UniquenessKey,
+    QueueState,
+    Level,
+    Worker,
+]
 METHODS = ["get", "head", "options", "post", "put", "patch", "delete"]
 NOBODY = "nobody"  # reads, writes, adds or deletes here, whoever it is
 
@@ -27,6 +51,8 @@ VIEWS = {
     "delayed": "view_delayed",
     "archived": "view_archived",
     "deadletter": "view_deadletter",
+    "blockedexecution": "view_blockedexecution",
+    "semaphore": "view_semaphore",
     "queuestate": "view_queuestate",
     "worker": "view_worker",
 }
@@ -35,16 +61,21 @@ DECISIONS = {
     ("delayed", "discard"): "discard_job",
     ("deadletter", "redrive"): "redrive_dead_letter",
     ("deadletter", "discard"): "discard_dead_letter",
+    ("blockedexecution", "discard"): "discard_job",
+    ("semaphore", "release"): "release_slot",
+    ("semaphore", "discard_parked"): "discard_parked",
+    ("semaphore", "discard_lock"): "discard_lock",
     ("queuestate", "pause"): "pause_queue",
     ("queuestate", "resume"): "pause_queue",
 }
-ALL = sorted({*VIEWS.values(), *DECISIONS.values(), "hand_back_job"})
+LOCKS = ("semaphore", "changelist")  # seen with either of two permissions
+ALL = sorted({*VIEWS.values(), *DECISIONS.values(), "view_uniquenesskey", "view_slot", "hand_back_job"})
 
 
 def urls() -> list[tuple[str, str]]:
     """Return (model, view) of every named URL that the pages register."""
     return [
-        (model._meta.model_name, pattern.name.rpartition("_")[2])
+        (model._meta.model_name, pattern.name.removeprefix(f"pgbus_{model._meta.model_name}_"))
         for model in PAGES
         for pattern in admin.site.get_model_admin(model).urls
         if pattern.name
@@ -54,11 +85,15 @@ def urls() -> list[tuple[str, str]]:
 def address(model: str, view: str, places: Places) -> str:
     if view in {"changelist", "add"}:
         return reverse(f"admin:pgbus_{model}_{view}")
+    if model == "semaphore":
+        held = places.lock if view == "discard_lock" else places.semaphore
+        return reverse(f"admin:pgbus_{model}_{view}", query={"key": held.key, "job": places.lock.message_id})
     keys = {
         "message": places.ready.pk,
         "delayed": places.delayed.pk,
         "archived": places.archived.pk,
         "deadletter": places.dead.pk,
+        "blockedexecution": places.parked.pk,
         "queuestate": "default",
     }
     return reverse(f"admin:pgbus_{model}_{view}", args=[keys[model]])
@@ -67,7 +102,16 @@ def address(model: str, view: str, places: Places) -> str:
 def needed(model: str, view: str) -> set[str]:
     if view in {"add", "delete"}:
         return {NOBODY}
+    if view == "discard_lock":
+        return {"view_uniquenesskey", "discard_lock"}
     return {VIEWS[model], *({DECISIONS[model, view]} if (model, view) in DECISIONS else ())}
+
+
+def too_little(model: str, view: str) -> list[list[str]]:
+    """Return everything but one of what is needed, and nothing at all."""
+    if (model, view) == LOCKS:
+        return [[], [one for one in ALL if one not in {"view_semaphore", "view_uniquenesskey"}]]
+    return [[], *([other for other in ALL if other != one] for one in needed(model, view))]
 
 
 def dump() -> str:
@@ -79,7 +123,7 @@ def dump() -> str:
 def test_every_decision_has_a_url_of_its_own() -> None:
     assert set(DECISIONS) <= set(urls())
     pages = {page for _, page in urls()}
-    assert pages == {"changelist", "add", "change", "delete", "history", "discard", "redrive", "pause", "resume"}
+    assert pages == {"changelist", "add", "change", "delete", "history", *(page for _, page in DECISIONS)}
 
 
 @pytest.mark.parametrize(("model", "view"), urls())
@@ -97,10 +141,8 @@ def test_nobody_gets_in_without_being_staff(model: str, view: str, places: Place
 def test_staff_without_the_permissions_of_a_page_is_refused(
     model: str, view: str, places: Places, login: Login
 ) -> None:
-    wanted = needed(model, view)
     before, path = dump(), address(model, view, places)
-    # Everything but one of what is needed, and nothing at all.
-    for number, codenames in enumerate([[], *([other for other in ALL if other != one] for one in wanted)]):
+    for number, codenames in enumerate(too_little(model, view)):
         client = login(*codenames, username=f"member{number}")
         for method in METHODS:
             assert getattr(client, method)(path).status_code == 403, (method, codenames)
@@ -128,7 +170,10 @@ def test_only_a_post_to_a_decision_changes_anything(
         if (model, view) in DECISIONS and method == "post":
             continue
         getattr(admin_client, method)(path)
-        getattr(admin_client, method)(f"{path}?post=yes&action=discard&_selected_action={places.ready.pk}")
+        more = "&" if "?" in path else "?"
+        getattr(admin_client, method)(
+            f"{path}{more}post=yes&action=discard&_selected_action={places.ready.pk}&up_to=99"
+        )
     assert dump() == before
 
 
@@ -146,13 +191,15 @@ def test_decisions_are_offered_only_to_those_who_may(model: str, places: Places,
     client = login(VIEWS[model])
     path = reverse(f"admin:pgbus_{model}_changelist")
     pages = [path]
-    if model in {"message", "delayed", "archived", "deadletter"}:
+    if model in {"message", "delayed", "archived", "deadletter", "blockedexecution"}:
         pages.append(address(model, "change", places))
     for page in pages:
         text = client.get(page).content.decode()
         assert "/discard/" not in text
         assert "/redrive/" not in text
         assert "/pause/" not in text
+        assert "/release/" not in text
+        assert "/discard_" not in text
         assert 'name="action"' not in text
 
 
@@ -172,6 +219,20 @@ def test_an_action_without_confirmation_changes_nothing(places: Places, admin_cl
         response = admin_client.post(path, {"action": action, "_selected_action": pk, "index": 0})
         assert response.status_code == 200
     assert dump() == before
+
+
+def test_each_kind_of_lock_is_seen_with_its_own_permission(places: Places, login: Login) -> None:
+    path = reverse("admin:pgbus_semaphore_changelist")
+    limited = login("view_semaphore", username="limited").get(path)
+    unique = login("view_uniquenesskey", username="unique").get(path)
+    assert (limited.context["unique"], unique.context["limited"]) == (None, None)
+    assert "printer" in limited.content.decode()
+    assert "order-17" not in limited.content.decode()
+    assert "order-17" in unique.content.decode()
+    assert "printer" not in unique.content.decode()
+    for response in (limited, unique):
+        assert "/message/" not in response.content.decode()
+        assert "/blockedexecution/" not in response.content.decode()
 
 
 def test_links_lead_only_where_a_person_may_go(places: Places, login: Login) -> None:

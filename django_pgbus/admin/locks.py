@@ -1,0 +1,269 @@
+"""The locks: which keys are held by whom, who waits for them, and what may be decided about one key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.contrib.admin.utils import quote
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.urls import URLPattern, path
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from django_pgbus.admin import words
+from django_pgbus.admin.base import PgbusAdmin, within_bounds
+from django_pgbus.admin.key_decisions import (
+    DISCARD_LOCK,
+    DISCARD_PARKED,
+    KEY_DECISIONS,
+    RELEASE,
+    TOO_LONG,
+    KeyDecision,
+    logger_of,
+    original,
+)
+from django_pgbus.concurrency import stats as concurrency_stats
+from django_pgbus.concurrency.models import BlockedExecution
+from django_pgbus.concurrency.stats import KeyStats, Totals
+from django_pgbus.postgres.keys import stored, why_unusable
+from django_pgbus.queues.models import Delayed, Message
+from django_pgbus.queues.stats import Count
+from django_pgbus.uniqueness import stats as uniqueness_stats
+from django_pgbus.uniqueness.models import UniquenessKey
+from django_pgbus.uniqueness.stats import LockStats
+from django_pgbus.worker.waiting import Text
+
+VIEW_LIMITED: Final = "pgbus.view_semaphore"
+VIEW_UNIQUE: Final = "pgbus.view_uniquenesskey"
+PLACES: Final[dict[str, tuple[type[Model] | None, Text]]] = {
+    "line": (Message, _("in line")),
+    "delayed": (Delayed, _("delayed")),
+    "parked": (BlockedExecution, _("parked")),
+    "": (None, _("nowhere: its key is freed within a minute")),
+}
+
+
+class LocksAdmin(PgbusAdmin):
+    """One page with the keys of both kinds; each kind is seen by whoever may see it."""
+
+    def get_urls(self) -> list[URLPattern]:
+        """Return the page and its decisions, none of which has a key in its path."""
+        wrap, name = self.admin_site.admin_view, self.opts.model_name
+        return [
+            path("", wrap(self.changelist_view), name=f"pgbus_{name}_changelist"),
+            *(
+                path(f"{decision.name}/", wrap(self._view(decision)), name=f"pgbus_{name}_{decision.name}")
+                for decision in KEY_DECISIONS
+            ),
+        ]
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Return whether this person may see one of the two kinds."""
+        return self._has(request, VIEW_LIMITED) or self._has(request, VIEW_UNIQUE)
+
+    def may(self, request: HttpRequest, decision: KeyDecision) -> bool:
+        """Return whether this person may decide so: seeing and deciding are two permissions."""
+        return self._has(request, *decision.permissions)
+
+    @within_bounds
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Return the page of all locks, or of the keys that are looked for."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        search = request.GET.get("q", "")
+        context = {
+            "title": _("Locks"),
+            "search": words.showable(search),
+            "all_url": self.url("changelist"),
+            "unique": self._unique(request, search) if self._has(request, VIEW_UNIQUE) else None,
+            "limited": self._limited(request, search) if self._has(request, VIEW_LIMITED) else None,
+        }
+        return self.page(request, "locks.html", {**context, **(extra_context or {})})
+
+    def _has(self, request: HttpRequest, *permissions: str) -> bool:
+        user: Any = request.user
+        return bool(user.has_perms(permissions))
+
+    # --- uniqueness ---------------------------------------------------------------------------------------
+
+    def _unique(self, request: HttpRequest, search: str) -> dict[str, Any]:
+        locks = uniqueness_stats.locks(search)
+        total = uniqueness_stats.total()
+        waiting = concurrency_stats.waiting_for([lock.key for lock in locks])
+        may_discard = self.may(request, DISCARD_LOCK)
+        return {
+            "total": words.count(total),
+            "rows": [
+                self._unique_row(request, lock, waiting.get(lock.key, Count(0)), may_discard=may_discard)
+                for lock in locks
+            ],
+            "may_discard": may_discard,
+            "most": words.number(len(locks)) if not search and total.number > len(locks) else "",
+        }
+
+    def _unique_row(
+        self, request: HttpRequest, lock: LockStats, waiting: Count, *, may_discard: bool
+    ) -> dict[str, Any]:
+        model, place = PLACES[lock.place]
+        return {
+            "key": words.showable(lock.name or lock.key),
+            "strategy": _label(lock.strategy),
+            "queue": words.showable(lock.queue),
+            "job": lock.message,
+            "job_url": self.link(request, model, "change", quote(lock.message)) if model else "",
+            "place": place,
+            "age": words.age(lock.held_for),
+            "since": words.moment(lock.created_at),
+            "waiting": words.count(waiting) if waiting else "",
+            "waiting_url": self._parked_url(request, "key", lock.key) if waiting else "",
+            "discard_url": self._decide_url(DISCARD_LOCK, key=lock.key, job=lock.message) if may_discard else "",
+        }
+
+    # --- concurrency --------------------------------------------------------------------------------------
+
+    def _limited(self, request: HttpRequest, search: str) -> dict[str, Any]:
+        totals = concurrency_stats.totals()
+        if not search:
+            keys = concurrency_stats.busiest()
+        else:
+            wanted = [] if why_unusable(search) else sorted({search, stored(search)})
+            keys = [key for key in concurrency_stats.described(wanted) if key.slots or key.parked]
+        may_release, may_discard = self.may(request, RELEASE), self.may(request, DISCARD_PARKED)
+        rows = [self._limited_row(request, key, release=may_release, discard=may_discard) for key in keys]
+        most = concurrency_stats.MOST_KEYS
+        return {
+            "cards": list(self._cards(request, totals)),
+            "rows": rows,
+            "may_decide": may_release or may_discard,
+            "most": words.number(most) if len(rows) >= most else "",
+        }
+
+    def _cards(self, request: HttpRequest, totals: Totals) -> Iterator[dict[str, Any]]:
+        oldest = totals.parked.oldest
+        for_keys = totals.parked_for_keys.number
+        note = ""
+        if for_keys:
+            note = gettext("and %(number)s for a uniqueness key") % {"number": words.count(for_keys)}
+        yield {
+            "number": words.count(totals.parked.number),
+            "label": _("parked jobs"),
+            "note": note,
+            "url": self.link(request, BlockedExecution, waits_for="semaphore") if totals.parked.number else "",
+        }
+        yield {"number": "" if oldest is None else words.age(oldest), "label": _("oldest wait")}
+        yield {"number": words.count(totals.slots), "label": _("slots held")}
+        yield {"number": words.count(totals.at_limit), "label": _("keys at their limit")}
+
+    def _limited_row(self, request: HttpRequest, key: KeyStats, *, release: bool, discard: bool) -> dict[str, Any]:
+        of_key = {"key": key.key}
+        more = key.slots.number - len(key.holders)
+        return {
+            "key": words.showable(key.name or key.key),
+            "slots": words.count(key.slots),
+            "capacity": "?" if key.capacity is None else words.number(key.capacity),
+            "at_limit": key.at_limit,
+            "leases": list(_leases(key)),
+            "holders": [
+                {
+                    "job": holder.message,
+                    "url": self.link(request, Message if holder.in_line else Delayed, "change", quote(holder.message)),
+                }
+                for holder in key.holders
+            ],
+            "more": words.number(more) if more > 0 else "",
+            "locked": _locked(key),
+            "parked": words.count(key.parked),
+            "parked_url": self._parked_url(request, "semaphore", key.key) if key.parked else "",
+            "not_due": words.number(key.not_due) if key.not_due else "",
+            "oldest": "" if key.oldest is None else words.age(key.oldest),
+            "release_url": self._decide_url(RELEASE, **of_key) if release and key.slots else "",
+            "discard_url": self._decide_url(DISCARD_PARKED, **of_key) if discard and key.parked else "",
+        }
+
+    def _parked_url(self, request: HttpRequest, waits_for: str, key: str) -> str:
+        return self.link(request, BlockedExecution, waits_for=waits_for, key=key)
+
+    # --- decisions ----------------------------------------------------------------------------------------
+
+    def _decide_url(self, decision: KeyDecision, **query: Any) -> str:
+        return f"{self.url(decision.name)}?{urlencode(query)}"
+
+    def _view(self, decision: KeyDecision) -> Callable[..., HttpResponse]:
+        def view(request: HttpRequest) -> HttpResponse:
+            return self._decide(request, decision)
+
+        return view
+
+    @within_bounds
+    def _decide(self, request: HttpRequest, decision: KeyDecision) -> HttpResponse:
+        if not self.may(request, decision):
+            raise PermissionDenied
+        if request.method not in {"GET", "HEAD", "POST"}:
+            return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
+        found = decision.find(request.GET)
+        if found is None:
+            self.message_user(request, gettext("Nothing was changed: this is not held any more."), messages.WARNING)
+        elif original(found.key, found.name) is None:
+            self.message_user(request, str(TOO_LONG), messages.ERROR)
+        elif request.method == "POST" and decision.confirmed(request.POST):
+            for text, level in decision.carry_out(found, request.POST, logger_of(request.user)):
+                self.message_user(request, text, level)
+        else:
+            return self._ask(request, decision, found)
+        return HttpResponseRedirect(self.url("changelist"))
+
+    def _ask(self, request: HttpRequest, decision: KeyDecision, found: KeyStats | LockStats) -> HttpResponse:
+        context = {
+            "crumb": decision.label,
+            "key": words.showable(found.name or found.key),
+            "back": self.url("changelist"),
+            **decision.ask(found),
+        }
+        return self.page(request, "confirm.html", context)
+
+
+def _label(strategy: str) -> str:
+    return str(dict(UniquenessKey.Strategy.choices).get(strategy, strategy))
+
+
+def _leases(key: KeyStats) -> Iterator[dict[str, Any]]:
+    """Yield how the holders are, in words, and the kind that colours them."""
+    number = {"number": words.number(key.beating), "time": words.clock(key.beating_until)}
+    if key.beating == 1:
+        yield {"kind": "running", "text": gettext("running and beating until %(time)s") % number}
+    elif key.beating:
+        yield {"kind": "running", "text": gettext("%(number)s running and beating until %(time)s") % number}
+    if key.waiting:
+        text = ngettext("waiting", "%(number)s waiting", key.waiting)
+        yield {"kind": "waiting", "text": text % {"number": words.number(key.waiting)}}
+    if key.silent:
+        number = {"number": words.number(key.silent), "time": words.clock(key.silent_since)}
+        if key.silent_since is None:
+            text = ngettext("silent", "%(number)s silent", key.silent)
+        else:
+            text = ngettext("silent since %(time)s", "%(number)s silent since %(time)s", key.silent)
+        yield {"kind": "lost", "text": text % number}
+    if not key.slots:
+        yield {"kind": "quiet", "text": gettext("no holder")}
+
+
+def _locked(key: KeyStats) -> str:
+    """Return whose open transaction keeps everybody from being let in, or nothing."""
+    if (backend := key.backend) is None:
+        return ""
+    named = {"pid": backend.pid, "application": words.showable(backend.application), "time": words.clock(backend.since)}
+    if not backend.since:
+        text = gettext(
+            "Locked by database session %(pid)s (%(application)s). Nobody is let in until its transaction ends."
+        )
+    else:
+        text = gettext(
+            "Locked by database session %(pid)s (%(application)s) since %(time)s. Nobody is let in until its "
+            "transaction ends."
+        )
+    return text % named

@@ -1,0 +1,70 @@
+"""
+Read-only numbers of the uniqueness keys, for people: admin, metrics and MCP all read these.
+
+Keys are counted to a million, and say so beyond; each function asks a fixed number of times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django_pgbus.postgres.keys import stored, why_unusable
+from django_pgbus.queues.stats import Count
+from django_pgbus.uniqueness import stats_sql
+
+LIMIT: Final = 1_000_000
+MOST_KEYS: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockStats:
+    """
+    One key that is held now, and by which message; `held_for` in seconds.
+
+    `name` is what was chosen, of a key that is stored as its hash. `place` says where the message is: `line`, `delayed`
+    or `parked`; empty if it is nowhere, which the reaper ends within a minute.
+    """
+
+    key: str
+    name: str
+    strategy: str
+    queue: str
+    message: int
+    created_at: datetime
+    held_for: float
+    place: str
+
+
+def total() -> Count:
+    """Return how many keys are held."""
+    number = stats_sql.TOTAL.row(limit=LIMIT).number
+    return Count(min(number, LIMIT), number > LIMIT)
+
+
+def locks(search: str = "", most: int = MOST_KEYS) -> list[LockStats]:
+    """Return the keys held longest; with a search the one that was chosen or is stored so."""
+    if not search:
+        wanted = [row.key for row in stats_sql.OLDEST.rows(most=most)]
+    else:
+        wanted = [] if why_unusable(search) else [search, stored(search)]
+    return [_lock(row) for row in stats_sql.KEYS.rows(keys=wanted)]
+
+
+def lock(key: str) -> LockStats | None:
+    """Return one key by its stored form, None if nobody holds it."""
+    return next((_lock(row) for row in stats_sql.KEYS.rows(keys=[key])), None)
+
+
+def _lock(row: Any) -> LockStats:
+    return LockStats(
+        key=row.key,
+        name=row.name,
+        strategy=row.strategy,
+        queue=row.queue,
+        message=row.message_id,
+        created_at=row.created_at,
+        held_for=row.held_for,
+        place=row.place,
+    )
