@@ -19,7 +19,7 @@ SHOWN: Final = 10
 
 def enqueued(task: AnyTask | str | None = None) -> list[AnyTaskResult]:
     """
-    Return the results of what waits to be run, oldest first: ready, delayed, or to be tried again.
+    Return the results of what waits to be run, oldest first: ready, delayed, parked, or to be tried again.
 
     `task` is a task or its path; None is all.
     """

@@ -14,6 +14,7 @@ from django.db import connections, transaction
 from django.db.transaction import TransactionManagementError
 from psycopg.pq import TransactionStatus
 
+from django_pgbus.concurrency import sql as limits_sql
 from django_pgbus.conf import ANY_QUEUE, database, get_settings
 from django_pgbus.queues import sql as queues_sql
 from django_pgbus.queues.line import Line
@@ -47,9 +48,9 @@ def run_enqueued(
     executor = _Inline()
     ran: dict[int, None] = {}
     for count in itertools.count():
-        delivery = _claim_next(wanted, executor.worker) or (
-            _claim_next(wanted, executor.worker) if _move(wanted, include_delayed=include_delayed) else None
-        )
+        delivery = _claim_next(wanted, executor.worker)
+        if delivery is None and _move(wanted, include_delayed=include_delayed):
+            delivery = _claim_next(wanted, executor.worker)
         if delivery is None:
             break
         if count >= limit:
@@ -58,6 +59,8 @@ def run_enqueued(
                 f"run_enqueued() has run {limit} tasks and {delivery.task} waits still. "
                 "Does a task enqueue itself? Else pass a higher limit."
             )
+        if delivery.constraints is not None and not lifecycle.pick_up([delivery]).taken:
+            continue  # parked once more, or dropped since another holds its key
         ran[delivery.id] = None
         error = executor.run_and_settle(delivery)
         if error is not None and (raise_failures or isinstance(error, KeyboardInterrupt)):
@@ -92,9 +95,10 @@ def _claim_next(wanted: Capsule, worker: uuid.UUID) -> Delivery | None:
     """
     Claim what a worker with one thread would run next, or return None.
 
-    The line is looked at afresh each time, from its beginning: levels are announced after a commit, and in a TestCase
-    there is none.
+    Who there is room for is let in before, and the line is looked at afresh each time, from its beginning: both are
+    otherwise done after a commit, and in a TestCase there is none.
     """
+    _let_in()
     paused = {row.queue for row in sql.PAUSED.rows()}
     used = [Level(*row) for row in queues_sql.FIND_LEVELS.rows()]
     order = {queue: place for place, queue in enumerate(wanted.choose(level.queue for level in used))}
@@ -109,15 +113,25 @@ def _claim_next(wanted: Capsule, worker: uuid.UUID) -> Delivery | None:
 
 
 def _move(wanted: Capsule, *, include_delayed: bool) -> bool:
-    """Move what is due into the line, or what would be due next; return whether anything moved."""
+    """Move what is due into the line, or what would be due next; return whether there was anything to look at."""
     paused = {row.queue for row in sql.PAUSED.rows()}
-    waiting = wanted.choose(row.queue for row in queues_sql.FIND_DELAYED_QUEUES.rows())
-    queues = [queue for queue in waiting if queue not in paused]
+    waiting = {
+        row.queue for find in (queues_sql.FIND_DELAYED_QUEUES, limits_sql.FIND_DUE_QUEUES) for row in find.rows()
+    }
+    queues = [queue for queue in wanted.choose(sorted(waiting)) if queue not in paused]
     if not queues:
         return False
-    if include_delayed:
-        sql.MAKE_NEXT_DUE.count(queues=queues)
-    return bool(lifecycle.move_due(queues))
+    if include_delayed and (next_due := sql.NEXT_DUE.row(queues=queues)):
+        (sql.MAKE_DELAYED_DUE if next_due.place == "delayed" else sql.MAKE_PARKED_DUE).count(id=next_due.id)
+    lifecycle.move_due(queues)
+    return True
+
+
+def _let_in() -> None:
+    """Promote whoever is parked and has room."""
+    if waited_for := sql.WAITED_FOR.rows():
+        semaphores, keys = ([row.key for row in waited_for if row.waits_for == kind] for kind in ("semaphore", "key"))
+        lifecycle.let_in(semaphores, keys)
 
 
 # --- running ------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from django_pgbus.postgres import Statement
 
-# The columns of `tasks.sql.FIND`, for all that waits: in the line and not claimed, or among the delayed.
+# The columns of `tasks.sql.FIND`, for all that waits: in the line and not claimed, among the delayed, or parked.
 WAITING = Statement(
     sql="""
     SELECT 'ready' AS state, message.id, message.queue, message.priority, message.task, message.backend,
@@ -18,6 +18,12 @@ WAITING = Statement(
            NULL, NULL, delayed.errors::text, NULL, NULL, delayed.reason
     FROM pgbus_delayed AS delayed
     WHERE delayed.task = %(task)s::text OR %(task)s::text IS NULL
+    UNION ALL
+    SELECT 'parked', parked.id, parked.queue, parked.priority, parked.task, parked.backend,
+           parked.payload::text, parked.delivery, parked.attempts, parked.enqueued_at,
+           NULL, NULL, parked.errors::text, NULL, NULL, parked.waits_for
+    FROM pgbus_blocked_executions AS parked
+    WHERE parked.task = %(task)s::text OR %(task)s::text IS NULL
     ORDER BY id
     """
 )
@@ -30,21 +36,50 @@ PAUSED = Statement(
     """
 )
 
+# In a TestCase nothing is committed, so nobody looks: whoever runs the tasks has to.
+WAITED_FOR = Statement(
+    sql="""
+    SELECT DISTINCT parked.waits_for, parked.key
+    FROM pgbus_blocked_executions AS parked
+    WHERE parked.due_at IS NULL
+    """
+)
+
 # Time does not pass in a test: the task that would be due next is due now.
-MAKE_NEXT_DUE = Statement(
+NEXT_DUE = Statement(
+    sql="""
+    SELECT waiting.place, waiting.id
+    FROM (
+        SELECT 'delayed' AS place, delayed.id, delayed.due_at
+        FROM pgbus_delayed AS delayed
+        WHERE delayed.queue = ANY (%(queues)s::text[])
+        UNION ALL
+        SELECT 'parked', parked.id, parked.due_at
+        FROM pgbus_blocked_executions AS parked
+        WHERE parked.queue = ANY (%(queues)s::text[])
+          AND parked.due_at IS NOT NULL
+    ) AS waiting
+    ORDER BY waiting.due_at, waiting.id
+    LIMIT 1
+    """
+)
+
+MAKE_DELAYED_DUE = Statement(
     sql="""
     UPDATE pgbus_delayed AS delayed
     SET due_at = statement_timestamp()
-    FROM (
-        SELECT waiting.id
-        FROM pgbus_delayed AS waiting
-        WHERE waiting.queue = ANY (%(queues)s::text[])
-        ORDER BY waiting.due_at, waiting.id
-        LIMIT 1
-        FOR UPDATE SKIP LOCKED
-    ) AS next
-    WHERE delayed.id = next.id
+    WHERE delayed.id = %(id)s::bigint
       AND delayed.due_at > statement_timestamp()
     """,
     locks=("delayed",),
+)
+
+MAKE_PARKED_DUE = Statement(
+    sql="""
+    UPDATE pgbus_blocked_executions AS parked
+    SET due_at = statement_timestamp()
+    WHERE parked.id = %(id)s::bigint
+      AND parked.due_at > statement_timestamp()
+    """,
+    locks=("blocked_executions",),
 )
