@@ -1,7 +1,9 @@
 """
 Run a benchmark and print what it found.
 
-    python tests/benchmarks/run.py jobs|enqueue|latency|depth|snapshot|idle|commits|burst|all [--json] [--runs 5]
+    python tests/benchmarks/run.py BENCH [--json] [--runs 5]
+
+BENCH is jobs, enqueue, latency, depth, snapshot, idle, commits, burst, hotkey, storm, or all of them.
 
 A small table for people; with `--json` one JSON object as the last line. README.md says how to read it.
 """
@@ -25,7 +27,7 @@ from tests.benchmarks.report import Report, together
 from tests.benchmarks.server import Server
 from tests.benchmarks.systems import PEERS, peer
 
-BENCHES = ("jobs", "enqueue", "latency", "depth", "snapshot", "idle", "commits", "burst")
+BENCHES = ("jobs", "enqueue", "latency", "depth", "snapshot", "idle", "commits", "burst", "hotkey", "storm")
 BUSY = 1.0
 
 

@@ -33,7 +33,7 @@ class Books:
     """Everything that was seen."""
 
     runs: list[Run]
-    lives: list[tuple[str, datetime, datetime]]  # unique until executed: (key, enqueued, settled)
+    lives: list[tuple[str, datetime, datetime]]  # jobs unique until executed: (key, first run began, last run ended)
 
     def over_the_limit(self) -> list[str]:
         """Return each moment at which more runs of a key were fenced in than allowed."""
@@ -73,12 +73,14 @@ def read(execute: Execute) -> Books:
         runs.append(Run(id, limited, allowed or 0, only, began, max(began, min(ends))))
     lives = execute(
         """
-        SELECT payload::json -> 'args' ->> 0, enqueued_at, finished_at
-        FROM pgbus_archive
-        WHERE task = 'tests.storm.tasks.unique'
+        SELECT runs.sole, min(runs.began), archived.finished_at
+        FROM pgbus_archive AS archived
+        JOIN storm_runs AS runs ON runs.id = archived.id
+        WHERE archived.task = 'tests.storm.tasks.unique'
+        GROUP BY runs.sole, archived.id, archived.finished_at
         """
     )
-    return Books(runs=runs, lives=[(key, enqueued, settled) for key, enqueued, settled in lives])
+    return Books(runs=runs, lives=[(key, began, ended) for key, began, ended in lives])
 
 
 def _raised_after(history: list[tuple[datetime, int, Any]], worker: Any, began: datetime) -> list[datetime]:

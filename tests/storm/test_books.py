@@ -19,10 +19,15 @@ def read(runs, deliveries=(), kills=(), lives=()) -> books.Books:
     """Read books in which each run is (id, worker, pid, limited, allowed, only, began, ended)."""
 
     def execute(text: str) -> list:
-        for name, rows in (("storm_deliveries", deliveries), ("storm_kills", kills), ("storm_runs", runs)):
+        for name, rows in (
+            ("pgbus_archive", lives),
+            ("storm_deliveries", deliveries),
+            ("storm_kills", kills),
+            ("storm_runs", runs),
+        ):
             if name in text:
                 return list(rows)
-        return list(lives) if "pgbus_archive" in text else [(at(1000),)]
+        return [(at(1000),)]
 
     return books.read(execute)
 

@@ -1,10 +1,10 @@
-"""Tasks that do nothing but say that they started."""
+"""Tasks that do nothing but say that they started; one is limited."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django_pgbus import task
+from django_pgbus import limits_concurrency, task
 from tests.benchmarks import counters
 
 
@@ -22,3 +22,9 @@ def stamp(number: int, **kwargs: Any) -> None:
 def mark(number: int, **kwargs: Any) -> None:
     counters.hit()
     counters.mark(number)
+
+
+@limits_concurrency(to=4, key=lambda key, **kwargs: key)
+@task
+def limited(key: str, **kwargs: Any) -> None:
+    counters.hit()
