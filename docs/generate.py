@@ -18,9 +18,10 @@ import sys
 import tomllib
 from argparse import SUPPRESS, Action
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
+from dataclasses import MISSING, fields
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -182,6 +183,65 @@ def _check_calls(tree: ast.AST) -> Iterator[tuple[str, str, str, str]]:
 
 def _quoted(message: str, hint: str) -> str:
     return f"> {message}" + (f"\n>\n> *{hint}*" if hint else "")
+
+
+# --- what a task declares ------------------------------------------------------------------------------
+
+
+def declaring() -> str:
+    """Return the options of `Unique` and `Limit`, from their fields and docstrings."""
+    from django_pgbus.concurrency.policy import Limit
+    from django_pgbus.uniqueness.policy import Unique
+
+    parts = []
+    for declared, decorator, option in (
+        (Unique, "ensures_uniqueness", "unique"),
+        (Limit, "limits_concurrency", "limit"),
+    ):
+        first, _, more = inspect.cleandoc(declared.__doc__ or "").partition("\n\n")
+        meanings = _meanings(" ".join(more.split()))
+        rows = [
+            (
+                f"`{field.name}`",
+                "required" if field.default is MISSING else _declared_default(field.default),
+                _accepted(get_type_hints(declared)[field.name]),
+                meanings.get(field.name, first),
+            )
+            for field in fields(declared)
+        ]
+        parts.append(
+            f"## {decorator}\n\n{first} `@{decorator}(...)` above or below `@task`, or "
+            f"`task({option}={declared.__name__}(...))`.\n\n"
+            + _table(("Option", "Default", "Accepts", "Meaning"), rows)
+        )
+    return "\n\n".join(parts)
+
+
+def _meanings(text: str) -> dict[str, str]:
+    """Return {option: what it means} of a docstring whose sentences begin with the options."""
+    found = {}
+    for sentence in re.split(r"(?<=\.) (?=`\w+` (?:is|says|\())", text):
+        name, aside, meaning = re.fullmatch(r"`(\w+)` (?:\((.*?)\) )?(?:is|says) (.*)", sentence).groups()
+        found[name] = _sentence(f"{meaning.rstrip('.')} ({aside})" if aside else meaning)
+    return found
+
+
+def _declared_default(value: Any) -> str:
+    if isinstance(value, timedelta):
+        return f"{_span(value.total_seconds())}"
+    return f"`{value!r}`"
+
+
+def _accepted(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return ", ".join(f"`{value!r}`" for value in get_args(hint))
+    if hint is int:
+        return "whole number from 1"
+    return (
+        "seconds or timedelta"
+        if timedelta in get_args(hint)
+        else "function of the task's arguments that returns a text, or None"
+    )
 
 
 # --- tables -------------------------------------------------------------------------------------------
@@ -387,6 +447,11 @@ CHECKS_INTRO = """# System checks
 need `manage.py check --database default`. Where a value is put into a message it reads “…” here. Silence one with
 Django's `SILENCED_SYSTEM_CHECKS`."""
 
+DECLARING_INTRO = """# Uniqueness and limits, option by option
+
+What they are for, and what each guarantees, is in [the guide](../guides/uniqueness-and-limits.md). Wrong values are
+refused where the task is declared, with `InvalidTask`. A task has at most one of each."""
+
 TABLES_INTRO = """# Tables
 
 All stand on one alias, `PGBUS["DATABASE"]`. They may be read; write to them through tasks, the admin and
@@ -410,6 +475,10 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "reference/settings.md": ("django_pgbus/conf.py", lambda: f"{SETTINGS_INTRO}\n\n{settings()}"),
     "reference/signals.md": ("django_pgbus/signals.py and log.py", _signals_page),
     "reference/commands.md": ("django_pgbus/management/commands", lambda: f"{COMMANDS_INTRO}\n\n{commands()}"),
+    "reference/declaring.md": (
+        "django_pgbus/uniqueness/policy.py and concurrency/policy.py",
+        lambda: f"{DECLARING_INTRO}\n\n{declaring()}",
+    ),
     "reference/checks.md": ("django_pgbus/checks.py", lambda: f"{CHECKS_INTRO}\n\n{checks()}"),
     "reference/tables.md": ("the models", lambda: f"{TABLES_INTRO}\n\n{tables()}"),
     "architecture/_lock_order.md": ("django_pgbus/postgres/locks.py", lock_order),
