@@ -108,14 +108,11 @@ def enter(works: Sequence[NewWork]) -> list[Entered]:
 
     All or none of what one needs is taken: its `until_executed` key, and under `discard` and `raise` its slot. One
     that is limited under `block` is parked, and promoted after the commit. All of one call share their due time.
-    A key that another open transaction has taken is waited for.
+    A key that another open transaction has taken is waited for. One statement, however many there are: cut in pieces,
+    two callers could take each other's keys in the opposite order.
     Locks: semaphores (under `discard` and `raise`).
     """
-    outcomes: list[Entered] = []
-    for start in range(0, len(works), CHUNK):
-        chunk = works[start : start + CHUNK]
-        outcomes += _Entrance([_Entrant(work) for work in chunk]).let_in()
-    return outcomes
+    return _Entrance([_Entrant(work) for work in works]).let_in()
 
 
 def redrive(ids: Iterable[int]) -> Redriven:
@@ -212,7 +209,7 @@ class _Entrance:
     def _until_decided(self) -> None:
         vanished: dict[int, int] = {}
         while waiting := [entrant for entrant in self._entrants if entrant.outcome is None]:
-            full = self._reserve(waiting)
+            full = set(self._reserve(waiting))
             stored_now = self._store([entrant for entrant in waiting if entrant not in full])
             refused = [entrant for entrant in waiting if entrant not in full and entrant.outcome is None]
             holders = keys.holders([self._unique(entrant).key for entrant in refused]) if refused else {}
@@ -620,16 +617,19 @@ def _take_over(wanted: Sequence[str]) -> None:
         with transaction.atomic(using=database()):
             quiet = {id for (id,) in sql.LOCK_QUIET.tuples(ids=ids)}
             states = {row.id: row for row in sql.LEASE_STATES.rows(ids=ids, lease=f"{lease} seconds")}
-            _return(
-                [
-                    (row.id, row.delivery, row.started, True)
-                    for holder in silent
-                    if (row := states.get(holder.message)) and row.id in quiet
-                    if row.delivery == holder.delivery and row.leased and row.lapsed
-                ]
+            fenced_out = set(
+                _return(
+                    [
+                        (row.id, row.delivery, row.started, True)
+                        for holder in silent
+                        if (row := states.get(holder.message)) and row.id in quiet
+                        if row.delivery == holder.delivery and row.leased and row.lapsed
+                    ]
+                )
             )
-            # Of those that were locked, and so live, the test in this statement leaves the key alone.
-            return keys.take_away(silent)
+            # Who was fenced out has let its key go. Of those that were locked, and so live, the test in this statement
+            # leaves the key alone.
+            return [holder.key for holder in silent if holder.message in fenced_out] + keys.take_away(silent)
 
     for key in retrying(transition):
         signals.key_taken_over.send_robust(sender=None, key=key)

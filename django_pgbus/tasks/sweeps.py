@@ -36,7 +36,8 @@ class GoOn:
         """
         Return how many were moved, fenced out or let in, each in a transaction of its own.
 
-        Locks: messages (skipping), delayed (skipping), semaphores (skipping), semaphore_slots, blocked_executions (skipping), uniqueness_keys.
+        Locks: messages (skipping), delayed (skipping), semaphores (skipping), semaphore_slots, blocked_executions
+        (skipping), uniqueness_keys, levels.
         """
         there = ANY_WAITING.row(lease=f"{get_settings().VISIBILITY_TIMEOUT} seconds")
         count = move_forgotten() if there.delayed else 0
