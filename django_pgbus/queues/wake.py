@@ -21,7 +21,7 @@ from django_pgbus.queues import sql
 from django_pgbus.queues.message import Level
 
 # A woken worker that finds nothing more keeps looking for a little longer than this.
-COALESCE: Final = 0.020  # seconds
+COALESCE: Final = 0.050  # seconds
 REANNOUNCE: Final = 60.0  # seconds
 
 

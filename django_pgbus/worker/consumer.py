@@ -27,8 +27,9 @@ from django_pgbus.worker.plan import ProcessPlan
 from django_pgbus.worker.reporting import Reporter
 
 CLAIM_LIMIT: Final = 200  # rows of one claim
-HUNT: Final = 0.025  # seconds of looking on after a wake-up
+HUNT: Final = 0.055  # seconds of looking on after a wake-up: a producer that has just woken does not wake again
 HUNT_PAUSE: Final = 0.002
+LOOK_AGAIN: Final = 0.025  # seconds after something was due
 NUDGE: Final = 0.005  # seconds between looks at buffers that may be stuck behind a long job
 HEARD: Final = 120.0  # seconds a level counts that was only heard of; producers write it at least once a minute
 
@@ -234,7 +235,7 @@ class Consumer(ConnectedLoop):
             self._learn({**self._levels, **{level: level.queue in self._paused for level in new}})
         if len(moved) > sum(capsule.room() for capsule in self._capsules):
             wake.wake_for(moved)  # More than there is room for here: others may help.
-        self._next_poll = min(self._next_poll, time.monotonic() + HUNT)  # Tells when the next one is due.
+        self._next_poll = min(self._next_poll, time.monotonic() + LOOK_AGAIN)  # Tells when the next one is due.
 
     def _poll(self) -> bool:
         """Look around and return whether there may be something to claim."""

@@ -31,12 +31,11 @@ from tests.line import (
     give_up,
     hand_back,
     lapse,
-    long_up,
     make_due,
     snooze,
     state,
     succeed,
-)  # noqa: F401, E501
+)
 
 pytestmark = COMMITTED
 
@@ -166,7 +165,8 @@ def test_discard_drops_at_enqueue_and_nothing_remains():
     assert dropped.status == "FAILED"
     assert dropped.errors[0].exception_class is ConcurrencyLimitExceeded
     assert Message.objects.count() == 1
-    assert not (parked() or Archived.objects.exists() or Delayed.objects.exists())
+    assert parked() == []
+    assert [model.objects.count() for model in (Archived, Delayed)] == [0, 0]
     succeed(run())
     assert state(enqueue(one_or_none, "a")) == "ready"
     assert state(first) == "succeeded"
@@ -206,7 +206,8 @@ def test_a_rollback_leaves_nothing():
         enqueue(one, "a")
         enqueue(one_or_none, "b")
         1 / 0  # noqa: B018
-    assert not (parked() or slots() or Message.objects.exists() or Semaphore.objects.exists())
+    assert (parked(), slots()) == ([], {})
+    assert [model.objects.count() for model in (Message, Semaphore)] == [0, 0]
 
 
 def test_a_bulk_enqueue_parks_what_finds_no_slot():

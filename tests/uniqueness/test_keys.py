@@ -33,13 +33,12 @@ from tests.line import (
     give_up,
     hand_back,
     lapse,
-    long_up,
     make_due,
     release,
     snooze,
     state,
     succeed,
-)  # noqa: F401, E501
+)
 
 pytestmark = COMMITTED
 
@@ -183,7 +182,7 @@ def test_a_unique_and_limited_task_takes_both_or_neither():
         unique_and_one.enqueue("a")
     assert (keys(), slots()) == ({"a": first}, {first: 1})
     succeed(run())
-    assert not (keys() or slots())
+    assert (keys(), slots()) == ({}, {})
 
 
 # --- while_executing ----------------------------------------------------------------------------------
@@ -281,7 +280,7 @@ def test_crossed_waits_for_slot_and_key_end():
         if len(done) == 4:
             break
     assert sorted(done) == ids
-    assert not (keys() or slots() or parked())
+    assert (keys(), slots(), parked()) == ({}, {}, [])
 
 
 def test_a_parked_task_that_is_not_due_waits_for_no_key():
