@@ -29,12 +29,11 @@ from tests.line import (
     give_up,
     hand_back,
     lapse,
-    long_up,
     make_due,
     put,
     succeed,
     work,
-)  # noqa: F401
+)
 
 pytestmark = COMMITTED
 
