@@ -29,6 +29,7 @@ from tests.line import (
     give_up,
     hand_back,
     lapse,
+    long_up,  # noqa: F401
     make_due,
     put,
     succeed,
