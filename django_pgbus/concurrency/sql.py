@@ -227,6 +227,7 @@ PROMOTE = Statement(
         SELECT id, key, ordinal, duration
         FROM gone
         WHERE ordinal IS NOT NULL
+        ON CONFLICT DO NOTHING -- only under a stricter isolation than ours: PostgreSQL's 40001
     )
     INSERT INTO pgbus_messages (id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
                                 enqueued_at, suspect)

@@ -81,6 +81,7 @@ ENTER = Statement(
         SELECT id, semaphore, ordinal, duration
         FROM entering
         WHERE ordinal IS NOT NULL
+        ON CONFLICT DO NOTHING -- only under a stricter isolation than ours: PostgreSQL's 40001
     ), parked AS (
         INSERT INTO pgbus_blocked_executions (id, queue, priority, task, backend, payload, delivery, errors,
                                               constraints, enqueued_at, waits_for, key, semaphore, due_at)

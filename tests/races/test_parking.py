@@ -10,15 +10,20 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from django.db import OperationalError, transaction
 
 from django_pgbus import limits_concurrency, task
 from django_pgbus.models import BlockedExecution, Message, Slot, UniquenessKey
 from django_pgbus.tasks import lifecycle
-from django_pgbus.tasks.sweeps import GoOn
+from django_pgbus.tasks.sweeps import GoOn, SlotReaper
+from django_pgbus.worker.sweeps import SWEEPS
+from tests import constrained
 from tests.constrained import (
     alone,
+    alone_and_one,
     claim_and_pick_up,
     enqueue,
+    keys,
     make_parked_due,
     one,
     one_or_error,
@@ -27,6 +32,8 @@ from tests.constrained import (
     silence,
     slots,
     two,
+    unique_and_one,
+    unique_or_error,
 )
 from tests.line import COMMITTED, claim_one, give_up, snooze, state, succeed
 from tests.races.guards import as_if_it_died_before_it_looked, at_once, fails_if, nobody_looks_again, started, without
@@ -262,3 +269,121 @@ def test_no_way_round_repeats_a_delivery_number(through):
         where = BlockedExecution.objects.filter(id=id).first() or Message.objects.get(id=id)
         assert where.delivery >= delivery.delivery
     assert numbers == sorted(set(numbers))
+
+
+# --- nothing else ends it -----------------------------------------------------------------------------
+
+
+def test_a_parked_job_never_ages_out():
+    """Whatever its age and whichever sweep runs: the ways out are promotion and a person's discard."""
+    holder = started(one, "a")
+    waiting = [enqueue(one, "a"), enqueue(one, "a", after=3600)]
+    BlockedExecution.objects.update(parked_at="2000-01-01T00:00Z", enqueued_at="2000-01-01T00:00Z")
+    for sweep in SWEEPS:
+        sweep.function()
+    assert [state(id) for id in waiting] == ["parked", "parked"]
+    assert slots("a") == {holder.id: 1}
+    succeed(holder)
+    assert state(waiting[0]) == "ready"
+
+
+@pytest.mark.parametrize("end", [succeed, give_up, snooze])
+def test_a_settlement_that_rolls_back_leaves_slot_and_key_as_they_were(end):
+    """Slot, key and message are one transaction: a process that dies in it has settled nothing."""
+    delivery = started(alone_and_one, "k", "s")
+    waiting = enqueue(alone_and_one, "k", "s")
+    before = (slots(), keys(), parked(), Slot.objects.get().leased_until)
+    with sessions() as worker:
+        worker.open()
+        assert worker.do(end, delivery)
+        worker.roll_back()
+    assert (slots(), keys(), parked(), Slot.objects.get().leased_until) == before
+    assert end(delivery)
+    assert state(waiting) == "ready"
+
+
+@pytest.mark.parametrize("task", [unique_and_one, unique_or_error], ids=["block", "raise"])
+def test_an_enqueue_whose_commit_was_not_answered_is_there_with_all_it_took(task, monkeypatch):
+    """The caller sees an error and the job is there: key and slot are kept beside it, and it runs."""
+    real = lifecycle.ENTER
+
+    class LosesItsReply:
+        def rows(self, **params):
+            real.rows(**params)
+            raise OperationalError("server closed the connection unexpectedly")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lifecycle, "ENTER", LosesItsReply())
+        if task is unique_and_one:  # in autocommit the statement has taken effect
+            with pytest.raises(OperationalError):
+                task.enqueue("a")
+        else:  # in a transaction nothing has
+            with pytest.raises(OperationalError):
+                task.enqueue("a")
+    GoOn().sweep()
+    if task is unique_and_one:
+        delivery = run()
+        assert keys() == {"a": delivery.id}
+        assert slots() == {delivery.id: 1}
+        succeed(delivery)
+    assert (keys(), slots(), parked()) == ({}, {}, [])
+    task.enqueue("a")
+
+
+def test_a_job_whose_code_is_gone_is_promoted_and_its_key_goes_with_it(monkeypatch):
+    holder = started(unique_and_one, "a")
+    UniquenessKey.objects.update(key="z")  # another job of the key, for the same slot
+    waiting = enqueue(unique_and_one, "a")
+    assert state(waiting) == "parked"
+    monkeypatch.delattr(constrained, "unique_and_one")
+    succeed(holder)
+    assert state(waiting) == "ready"
+    give_up(run())
+    assert (state(waiting), keys(), slots()) == ("dead", {}, {})
+
+
+def test_an_enqueue_in_a_savepoint_that_rolls_back_takes_no_look_with_it():
+    """Each look is bound to the outermost block that its job is sure to be committed with."""
+    with transaction.atomic():
+        with pytest.raises(ZeroDivisionError), transaction.atomic():
+            enqueue(one, "a")
+            1 / 0  # noqa: B018
+        first = enqueue(one, "a")
+        with transaction.atomic():
+            second = enqueue(one, "b")
+        third = enqueue(one, "a")
+    assert [state(id) for id in (first, second, third)] == ["ready", "ready", "parked"]
+
+
+# --- a row that cannot be read ------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(
+    strict=True, reason="One parked row whose constraints cannot be read stops the promotions of all keys"
+)
+@pytest.mark.parametrize(
+    "constraints",
+    [{"limit": {"key": "a"}}, {"limit": None}, [], "a newer version's"],
+    ids=["a field is missing", "no limit", "not an object", "a field more"],
+)
+def test_a_parked_row_that_cannot_be_read_never_stops_the_others(constraints):
+    """Damaged by hand, or written by a newer version during a rolling deploy."""
+    with as_if_it_died_before_it_looked():
+        bad, good = enqueue(one, "a"), enqueue(one, "b")
+    if isinstance(constraints, str):
+        constraints = BlockedExecution.objects.get(id=bad).constraints
+        constraints["limit"]["newer"] = 1
+    BlockedExecution.objects.filter(id=bad).update(constraints=constraints)
+    GoOn().sweep()
+    assert state(good) == "ready"
+
+
+@pytest.mark.parametrize("place", ["its own", "another's"])
+def test_a_slot_that_a_restore_left_behind_stops_no_promotion(place):
+    with as_if_it_died_before_it_looked():
+        bad, good = enqueue(one, "a"), enqueue(one, "b")
+    Slot.objects.create(message_id=bad, key="a" if place == "its own" else "c", ordinal=1, duration=900)
+    GoOn().sweep()
+    assert state(good) == "ready"
+    SlotReaper().reap()
+    assert state(bad) == "ready"

@@ -8,12 +8,14 @@ enqueue that has to be decided at once waits.
 from __future__ import annotations
 
 import pytest
+from django.db import OperationalError
 
 from django_pgbus import ConcurrencyLimitExceeded, JobNotUnique, concurrency, enqueue_many
 from django_pgbus.concurrency import slots as slots_module
 from django_pgbus.concurrency import sql
 from django_pgbus.concurrency.sweeps import Forgetter
 from django_pgbus.models import DeadLetter, Semaphore
+from django_pgbus.postgres.retrying import sqlstate
 from django_pgbus.tasks import lifecycle
 from django_pgbus.tasks.sweeps import GoOn
 from tests import constrained
@@ -346,3 +348,28 @@ def test_a_job_parked_while_its_semaphore_is_swept_is_let_in_by_the_sweep():
         sweeper.commit()
     GoOn().sweep()
     assert (state(waiting), slots("a")) == ("ready", {waiting: 1})
+
+
+# --- a caller's stricter isolation --------------------------------------------------------------------
+
+
+def repeatable_read(session):
+    """Begin a transaction that goes on seeing what it saw first."""
+    session.open()
+    session.sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    session.sql("SELECT 1 FROM pgbus_semaphores")
+
+
+@pytest.mark.parametrize("task", [one_or_error, constrained.unique], ids=["limited", "unique"])
+def test_a_caller_under_repeatable_read_is_told_to_try_again(task):
+    """It cannot see who came first: neither lets it in beside the other, nor fails in another way than PostgreSQL's own."""
+    Semaphore.objects.create(key="a", capacity=1)
+    with sessions(2) as (caller, other):
+        repeatable_read(caller)
+        first = other.do(enqueue, task, "a")
+        refused = caller.begin(enqueue, task, "a").exception(20)
+        caller.roll_back()
+    assert isinstance(refused, OperationalError)
+    assert sqlstate(refused) == "40001"
+    assert (slots("a") or keys()) in ({first: 1}, {"a": first})
+    assert len(claim_and_pick_up().taken) == 1
