@@ -84,6 +84,10 @@ def _sweep_failed(*, name: str, exception: BaseException, **kwargs: Any) -> None
     logger.error("Sweep %s failed.", name, exc_info=exception)
 
 
+def _wake_failed(*, exception: BaseException, **kwargs: Any) -> None:
+    logger.error("Workers could not be woken; they find the jobs with their next poll.", exc_info=exception)
+
+
 def _queue_paused(*, queue: str, by: str, **kwargs: Any) -> None:
     logger.info("Queue %s paused by %s.", queue, by or "code")
 
@@ -185,6 +189,7 @@ LINES: dict[Signal, Callable[..., None]] = {
     signals.elected: _elected,
     signals.sweep_done: _sweep_done,
     signals.sweep_failed: _sweep_failed,
+    signals.wake_failed: _wake_failed,
     signals.queue_paused: _queue_paused,
     signals.queue_resumed: _queue_resumed,
     signals.loop_failed: _loop_failed,

@@ -30,6 +30,7 @@ listener_hears = Signal()
 elected = Signal()  # worker: this process is the dispatcher
 sweep_done = Signal()  # name, count
 sweep_failed = Signal()  # name, exception
+wake_failed = Signal()  # exception: workers find the jobs with their next poll; sent by who enqueues
 queue_paused = Signal()  # queue, by; sent by whoever pauses
 queue_resumed = Signal()  # queue, by
 

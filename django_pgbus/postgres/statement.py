@@ -36,7 +36,9 @@ class Statement:
 
     def tuples(self, **params: Any) -> list[tuple[Any, ...]]:
         """Run and return all rows as plain tuples, for the hot paths."""
-        with self._execute(params) as cursor:
+        # Without the generator of `_execute`, which costs a twentieth of an enqueue.
+        with connections[database()].cursor() as cursor:
+            cursor.execute(self.sql, params or None)
             rows: list[tuple[Any, ...]] = cursor.fetchall()
             return rows
 

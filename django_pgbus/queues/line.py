@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
+from django_pgbus.postgres.moments import moment
 from django_pgbus.queues import sql
 from django_pgbus.queues.message import Delivery, Level
 
@@ -136,7 +137,7 @@ class Line:
                     backend=backend,
                     payload=payload,
                     errors=errors,
-                    enqueued_at=at,
+                    enqueued_at=moment(at),
                     confirmed_at=began,
                     lease=lease,
                     constraints=constraints,

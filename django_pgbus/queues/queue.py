@@ -45,12 +45,12 @@ def _problem(name: str) -> str | None:
 
 
 def send(queue: str, priority: int, task: str, backend: str, payload: str) -> Any:
-    """Put one message into the line and return (id, position, enqueued_at)."""
+    """Put one message into the line and return (id, position, microseconds since 1970)."""
     return sql.SEND.tuples(queue=queue, priority=priority, task=task, backend=backend, payload=payload)[0]
 
 
 def send_many(queue: str, priority: int, task: str, backend: str, payloads: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Put messages into the line and return (id, position, enqueued_at) of each, in their order."""
+    """Put messages into the line and return (id, position, microseconds since 1970) of each, in their order."""
     rows = sql.SEND_MANY.tuples(queue=queue, priority=priority, task=task, backend=backend, payloads=texts(payloads))
     return sorted(rows)
 

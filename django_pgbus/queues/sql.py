@@ -8,13 +8,14 @@ the person who discards a job in one.
 
 from django_pgbus.postgres import Statement
 
+# Where a row is a job, its time comes as microseconds (postgres/moments.py).
 # --- into the line ------------------------------------------------------------------------------------
 
 SEND = Statement(
     sql="""
     INSERT INTO pgbus_messages (queue, priority, task, backend, payload)
     VALUES (%(queue)s::text, %(priority)s::smallint, %(task)s::text, %(backend)s::text, %(payload)s::json)
-    RETURNING id, position, enqueued_at
+    RETURNING id, position, (extract(epoch FROM enqueued_at) * 1000000)::bigint AS enqueued_at
     """
 )
 
@@ -25,7 +26,7 @@ SEND_MANY = Statement(
     SELECT %(queue)s::text, %(priority)s::smallint, %(task)s::text, %(backend)s::text, sent.payload::json
     FROM unnest(%(payloads)s::text[]) WITH ORDINALITY AS sent (payload, ordinal)
     ORDER BY sent.ordinal
-    RETURNING id, position, enqueued_at
+    RETURNING id, position, (extract(epoch FROM enqueued_at) * 1000000)::bigint AS enqueued_at
     """
 )
 
@@ -130,7 +131,8 @@ CLAIM = Statement(
     ))
     RETURNING message.position, message.id, message.queue, message.priority, message.suspect, message.delivery,
               message.attempts, message.task, message.backend, message.payload::text, message.errors::text,
-              message.enqueued_at, message.constraints::text
+              (extract(epoch FROM message.enqueued_at) * 1000000)::bigint AS enqueued_at,
+              message.constraints::text
     """,
     locks=("messages",),
 )

@@ -25,6 +25,7 @@ from django_pgbus.postgres import retrying
 from django_pgbus.postgres.after_commit import hook_of
 from django_pgbus.postgres.arrays import numbers, texts
 from django_pgbus.postgres.keys import stored
+from django_pgbus.postgres.moments import moment
 from django_pgbus.queues import delayed, queue, sql, wake
 from django_pgbus.queues.line import Line
 from django_pgbus.queues.message import Delivery, Level
@@ -64,7 +65,7 @@ def enqueue(work: NewWork) -> Enqueued:
         return _enqueue_later(work, [work.payload])[0]
     id, position, at = queue.send(work.queue, work.priority, work.task, work.backend, work.payload)
     wake.after_commit({Level(work.queue, work.priority): position})
-    return Enqueued(id, at)
+    return Enqueued(id, moment(at))
 
 
 def enqueue_many(work: NewWork, payloads: Sequence[str]) -> list[Enqueued]:
@@ -87,7 +88,7 @@ def _enqueue_chunk(work: NewWork, payloads: Sequence[str]) -> list[Enqueued]:
         return _enqueue_later(work, payloads)
     rows = queue.send_many(work.queue, work.priority, work.task, work.backend, payloads)
     wake.after_commit({Level(work.queue, work.priority): min(position for _, position, _ in rows)})
-    return [Enqueued(id, at) for id, _, at in rows]
+    return [Enqueued(id, moment(at)) for id, _, at in rows]
 
 
 def _enqueue_later(work: NewWork, payloads: Sequence[str]) -> list[Enqueued]:
