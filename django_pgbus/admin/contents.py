@@ -71,7 +71,9 @@ def unique_by(stored: str | None) -> SafeString | str:
     """Return the uniqueness key that a job carries, in words; nothing if there is none."""
     if (unique := _constraints(stored).unique) is None:
         return ""
-    told = gettext("while it runs") if unique.strategy == "while_executing" else gettext("until it is executed")
+    told = gettext("at most one until it is executed")
+    if unique.strategy == "while_executing":
+        told = gettext("at most one while it runs")
     return _of_key(unique.name or unique.key, told)
 
 
@@ -79,7 +81,7 @@ def limited_to(stored: str | None) -> SafeString | str:
     """Return the limit that a job carries, in words; nothing if there is none."""
     if (limit := _constraints(stored).limit) is None:
         return ""
-    told = gettext("%(number)s at once; one that runs and is silent for %(age)s is presumed dead")
+    told = gettext("at most %(number)s at once; one that runs and is silent for %(age)s is presumed dead")
     return _of_key(limit.name or limit.key, told % {"number": number(limit.to), "age": age(limit.duration)})
 
 

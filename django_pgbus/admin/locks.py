@@ -38,6 +38,7 @@ from django_pgbus.uniqueness.models import UniquenessKey
 from django_pgbus.uniqueness.stats import LockStats
 from django_pgbus.worker.waiting import Text
 
+MOST_OF_A_KEY: Final = 120  # in a table; its confirmations show it whole
 VIEW_LIMITED: Final = "pgbus.view_semaphore"
 VIEW_UNIQUE: Final = "pgbus.view_uniquenesskey"
 PLACES: Final[dict[str, tuple[type[Model] | None, Text]]] = {
@@ -111,7 +112,7 @@ class LocksAdmin(PgbusAdmin):
     ) -> dict[str, Any]:
         model, place = PLACES[lock.place]
         return {
-            "key": words.showable(lock.name or lock.key),
+            "key": words.shortened(lock.name or lock.key, MOST_OF_A_KEY),
             "strategy": _label(lock.strategy),
             "queue": words.showable(lock.queue),
             "job": lock.message,
@@ -163,7 +164,7 @@ class LocksAdmin(PgbusAdmin):
         of_key = {"key": key.key}
         more = key.slots.number - len(key.holders)
         return {
-            "key": words.showable(key.name or key.key),
+            "key": words.shortened(key.name or key.key, MOST_OF_A_KEY),
             "slots": words.count(key.slots),
             "capacity": "?" if key.capacity is None else words.number(key.capacity),
             "at_limit": key.at_limit,

@@ -21,6 +21,7 @@ from django_pgbus.concurrency.models import BlockedExecution, Semaphore
 from django_pgbus.worker import waiting
 from django_pgbus.worker.waiting import Standing
 
+MOST_OF_A_KEY: Final = 60  # in the list
 IN_LINE: Final = (F("due_at").asc(nulls_first=True), "-priority", "id")  # as they are let in
 
 
@@ -59,9 +60,9 @@ class ParkedAdmin(WorkAdmin):
     heavy = ("payload", "errors")
     reach = "parked_at"
     seen_by = "parked_at"
-    list_display = ("job", "task_path", "queue", "state", "key_text", "since", "due")
+    list_display = ("job", "task_path", "queue", "state", "key_start", "waited", "due")
     list_filter = (WaitsForFilter, KeyFilter, FarQueueFilter)
-    sortable_by = ("job", "since")
+    sortable_by = ("job", "waited")
     fieldsets = (
         WORK,
         (_("Parked"), {"fields": ("what", "key_text", "limited_by", "since", "due", "enqueued")}),
@@ -85,12 +86,17 @@ class ParkedAdmin(WorkAdmin):
         super().finish_page(request, context)
         key = context["original"].key
         if url := self.link(request, Semaphore, q=key):
-            context["pgbus_buttons"] = [{"label": _("Lock"), "url": url}, *context["pgbus_buttons"]]
+            context["pgbus_buttons"] = [{"label": _("Locks"), "url": url}, *context["pgbus_buttons"]]
 
     @admin.display(description=_("waits for"))
     def what(self, obj: Any) -> str:
         """Return what it waits for."""
         return str(obj.get_waits_for_display())
+
+    @admin.display(description=_("key"))
+    def key_start(self, obj: Any) -> SafeString:
+        """Return as much of the key as fits the list."""
+        return _code(words.shortened(contents.chosen_key(obj.key, obj.constraints), MOST_OF_A_KEY))
 
     @admin.display(description=_("key"))
     def key_text(self, obj: Any) -> SafeString:
@@ -106,7 +112,16 @@ class ParkedAdmin(WorkAdmin):
             else self.get_empty_value_display()
         )
 
-    @admin.display(description=_("parked since"), ordering="parked_at")
+    @admin.display(description=_("parked for"), ordering="parked_at")
+    def waited(self, obj: Any) -> SafeString:
+        """Return for how long it is parked, and since when."""
+        return format_html(
+            '{}<br><span class="pgbus-quiet">{}</span>',
+            words.between(obj.parked_at, obj.situation.pauses.now),
+            gettext("since %(time)s") % {"time": words.clock(obj.parked_at)},
+        )
+
+    @admin.display(description=_("parked since"))
     def since(self, obj: Any) -> str:
         """Return since when it is parked, and for how long that is."""
         waited = (obj.situation.pauses.now - obj.parked_at).total_seconds()
@@ -115,7 +130,7 @@ class ParkedAdmin(WorkAdmin):
     @admin.display(description=_("due at"))
     def due(self, obj: Any) -> str:
         """Return when it may be let in, empty for one that may be now."""
-        return words.moment(obj.due_at) or self.get_empty_value_display()
+        return words.clock(obj.due_at) or self.get_empty_value_display()
 
 
 def _code(text: str) -> SafeString:

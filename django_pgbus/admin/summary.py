@@ -58,7 +58,7 @@ def _cards(
     if url := pages.get(BlockedExecution):
         waits = [of_kind.oldest for of_kind in parked if of_kind.oldest is not None]
         number = sum((of_kind.number for of_kind in parked), Count(0))
-        yield _card(url, gettext("parked jobs"), words.count(number), _oldest(max(waits)) if waits else "")
+        yield _card(url, gettext("parked"), words.count(number), _oldest(max(waits)) if waits else "")
     if url := pages.get(DeadLetter):
         yield _card(url, gettext("dead letters"), words.count(totals.dead), alarm=bool(totals.dead))
     if url := pages.get(Worker):

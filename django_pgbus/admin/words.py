@@ -63,6 +63,11 @@ def _unbroken(text: str) -> str:
     return text.replace(" ", "\u00a0")
 
 
+def shortened(text: str, most: int) -> str:
+    """Return as much of a text as fits a table, so that it can be sent as UTF-8."""
+    return showable(text if len(text) <= most else f"{text[:most]}…")
+
+
 def between(start: datetime | None, end: datetime | None) -> str:
     """Return how long something took, or nothing."""
     return age((end - start).total_seconds()) if start and end else ""

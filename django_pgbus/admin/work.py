@@ -154,19 +154,19 @@ class WorkAdmin(DecidingAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the facts of a page; what constrains a job only where there is anything."""
         found = super().get_fieldsets(request, obj)
-        if obj is None or obj.constraints is None:
-            return found
-        return [*found, (_("Constraints"), {"fields": ("unique_by", "limited_to")})]
+        bound = {} if obj is None else {"unique_by": contents.unique_by, "limited_to": contents.limited_to}
+        fields = tuple(name for name, words_of in bound.items() if words_of(obj.constraints))
+        return [*found, (_("Constraints"), {"fields": fields})] if fields else found
 
-    @admin.display(description=_("at most one job of a key"))
+    @admin.display(description=_("uniqueness key"))
     def unique_by(self, obj: Any) -> SafeString | str:
         """Return the uniqueness key it carries, and from when to when it is held."""
-        return contents.unique_by(obj.constraints) or self.get_empty_value_display()
+        return contents.unique_by(obj.constraints)
 
-    @admin.display(description=_("at most so many jobs of a key at once"))
+    @admin.display(description=_("limited key"))
     def limited_to(self, obj: Any) -> SafeString | str:
         """Return the limit it carries, as declared when it was enqueued."""
-        return contents.limited_to(obj.constraints) or self.get_empty_value_display()
+        return contents.limited_to(obj.constraints)
 
     @admin.display(description=_("arguments"))
     def arguments(self, obj: Any) -> SafeString:

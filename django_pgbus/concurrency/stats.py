@@ -19,7 +19,7 @@ from django_pgbus.conf import get_settings
 from django_pgbus.queues.stats import Count
 
 LIMIT: Final = 1_000_000
-REACH: Final = 100_000  # of the longest parked, to find the first that is due
+REACH: Final = 100_000  # of the longest parked, to find the first that is due; a quick count goes as far
 MOST_KEYS: Final = 100
 LOOKED_AT: Final = 1_000  # of one key: holders, and the front of its line
 MOST_HOLDERS: Final = 20  # named of one key
@@ -102,16 +102,16 @@ class KeyStats:
         return self.capacity is not None and self.slots.number >= self.capacity
 
 
-def parked() -> tuple[Parked, Parked]:
-    """Return who waits for a slot, and who for a uniqueness key."""
-    rows = stats_sql.PARKED.rows(limit=LIMIT, reach=REACH)
-    found = {row.waits_for: Parked(number=_count(row.number, LIMIT), oldest=row.oldest) for row in rows}
+def parked(limit: int = REACH) -> tuple[Parked, Parked]:
+    """Return who waits for a slot, and who for a uniqueness key, each counted to `limit`."""
+    rows = stats_sql.PARKED.rows(limit=limit, reach=REACH)
+    found = {row.waits_for: Parked(number=_count(row.number, limit), oldest=row.oldest) for row in rows}
     return found["semaphore"], found["key"]
 
 
 def totals() -> Totals:
     """Return the numbers of all keys together."""
-    for_slots, for_keys = parked()
+    for_slots, for_keys = parked(LIMIT)
     row = stats_sql.SLOTS.row(limit=LIMIT)
     return Totals(
         parked=for_slots,

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from django_pgbus.admin import bounds
-from django_pgbus.models import Archived, DeadLetter, Delayed, Message
+from django_pgbus.models import Archived, BlockedExecution, DeadLetter, Delayed, Message
 from tests.admin import rows
 
 pytestmark = pytest.mark.django_db
@@ -33,12 +33,34 @@ SEED = [
         SELECT 'q' || n %% 5, 0, {WORK}, CASE WHEN n %% 10 = 0 THEN 'gave_up' ELSE 'exhausted' END,
                '[{{"exception": "E", "traceback": "E: x"}}]', statement_timestamp() - n * interval '1 s'
         FROM generate_series(1, %s) AS n""",
+    f"""INSERT INTO pgbus_blocked_executions (queue, priority, task, backend, payload, waits_for, key, semaphore, parked_at)
+        SELECT 'q' || n %% 5, n %% 3, {WORK}, CASE WHEN n %% 10 = 0 THEN 'key' ELSE 'semaphore' END, 'k' || n %% 150,
+               'k' || n %% 150, statement_timestamp() - n * interval '1 s' FROM generate_series(1, %s) AS n""",
+    """INSERT INTO pgbus_semaphores (key, capacity)
+       SELECT 'k' || n, 1 FROM generate_series(1, %s) AS n ON CONFLICT DO NOTHING""",
+    """INSERT INTO pgbus_semaphore_slots (message_id, key, ordinal, duration)
+       SELECT (SELECT coalesce(max(message_id), 0) FROM pgbus_semaphore_slots) + n, 'k' || n,
+              (SELECT count(*) FROM pgbus_semaphore_slots) + n, 900
+       FROM generate_series(1, %s) AS n""",
+    """INSERT INTO pgbus_uniqueness_keys (key, message_id, strategy, queue)
+       SELECT 'u' || n, n, 'until_executed', 'q1' FROM generate_series(1, %s) AS n ON CONFLICT DO NOTHING""",
 ]
 LISTS = {
     "message": ["", "?state=ready", "?state=running", "?queue=q1", "?q=import", "?q=nothing", "?q=1", "?o=1"],
     "delayed": ["", "?reason=retry", "?reason=snoozed", "?queue=q1", "?q=import", "?q=nothing"],
     "archived": ["", "?outcome=discarded", "?queue=q1", "?q=import", "?q=nothing", "?o=6"],
     "deadletter": ["", "?reason=gave_up", "?queue=q1", "?q=import", "?q=nothing", "?o=4"],
+    "blockedexecution": [
+        "",
+        "?waits_for=key",
+        "?key=k1",
+        "?waits_for=semaphore&key=k1",
+        "?queue=q1",
+        "?q=import",
+        "?q=nothing",
+        "?o=6",
+    ],
+    "semaphore": ["", "?q=k1", "?q=nothing", "release/?key=k1", "discard_parked/?key=k1", "discard_lock/?key=u1&job=1"],
     "queuestate": [""],
     "worker": [""],
 }
@@ -53,12 +75,15 @@ def seed(number: int) -> None:
             "claimed_at = statement_timestamp() WHERE id IN (SELECT id FROM pgbus_messages "
             "ORDER BY position LIMIT 3)"
         )
-        cursor.execute("ANALYZE pgbus_messages, pgbus_delayed, pgbus_archive, pgbus_dead_letters")
+        cursor.execute(
+            "ANALYZE pgbus_messages, pgbus_delayed, pgbus_archive, pgbus_dead_letters, pgbus_blocked_executions,"
+            " pgbus_semaphores, pgbus_semaphore_slots, pgbus_uniqueness_keys"
+        )
 
 
 def pages() -> list[str]:
     addresses = [reverse(f"admin:pgbus_{model}_changelist") + query for model, all in LISTS.items() for query in all]
-    for model in (Message, Delayed, Archived, DeadLetter):
+    for model in (Message, Delayed, Archived, DeadLetter, BlockedExecution):
         job = model._default_manager.order_by("pk").first()
         addresses.append(reverse(f"admin:pgbus_{model._meta.model_name}_change", args=[job.pk]))
     return [*addresses, reverse("admin:pgbus_queuestate_pause", args=["q1"]), reverse("admin:app_list", args=["pgbus"])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from html.parser import HTMLParser
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.contrib.admin.utils import quote
@@ -57,6 +58,7 @@ def harmless(client: Client, path: str, *, data: dict[str, Any] | None = None) -
 def evil() -> dict[str, Any]:
     error = rows.error(exception=f"shop.{EVIL}", traceback=f"Traceback\n{EVIL}", worker=EVIL)
     work = {"queue": EVIL, "task": EVIL, "payload": rows.payload(EVIL, **{SHORT: EVIL}), "errors": [error]}
+    bound = rows.constraints(unique=EVIL, limit=EVIL, to=2).replace('"name": ""', f'"name": {json.dumps(SHORT)}')
     worker = rows.a_worker(name=EVIL, host=EVIL, version=SHORT, queues=EVIL)
     QueueState.objects.create(queue=EVIL, paused_at=rows.now(), paused_by=EVIL)
     return {
@@ -66,12 +68,14 @@ def evil() -> dict[str, Any]:
         "delayed": rows.a_delayed(**work),
         "archived": rows.an_archived(**{**work, "task": rows.TASK}, result=json.dumps(EVIL), note=EVIL),
         "dead": rows.a_dead_letter(**work),
+        "parked": rows.a_parked(EVIL, **{**work, "constraints": bound}),
+        "for its key": rows.a_parked(EVIL, **work, waits_for="key"),
         "worker": worker,
     }
 
 
 def test_on_the_pages_of_jobs(evil: dict[str, Any], admin_client: Client) -> None:
-    for which in ("ready", "importable", "running", "delayed", "archived", "dead"):
+    for which in ("ready", "importable", "running", "delayed", "archived", "dead", "parked", "for its key"):
         job = evil[which]
         model = job._meta.model_name
         for path in (
@@ -82,6 +86,7 @@ def test_on_the_pages_of_jobs(evil: dict[str, Any], admin_client: Client) -> Non
             reverse(f"admin:pgbus_{model}_history", args=[job.pk]),
         ):
             harmless(admin_client, path)
+    harmless(admin_client, reverse("admin:pgbus_blockedexecution_changelist", query={"key": EVIL}))
 
 
 def test_the_arguments_are_there_as_text(evil: dict[str, Any], admin_client: Client) -> None:
@@ -100,6 +105,35 @@ def test_on_confirmations_and_in_what_they_tell(evil: dict[str, Any], admin_clie
         admin_client.post(path, {"post": "yes"})
         harmless(admin_client, listed)
         harmless(admin_client, reverse("admin:index"))  # recent actions
+
+
+def test_on_the_page_of_locks_and_what_it_asks_and_tells(evil: dict[str, Any], admin_client: Client) -> None:
+    rows.a_limit(EVIL, 2)
+    rows.a_limit("sha256:0", name=EVIL)
+    rows.a_slot(evil["delayed"].pk, EVIL)
+    rows.a_beating_slot(evil["running"].pk, EVIL, 2)
+    rows.a_slot(evil["ready"].pk, "sha256:0")
+    rows.a_lock(evil["ready"].pk, EVIL, queue=EVIL)
+    rows.a_lock(evil["running"].pk, "sha256:0", name=EVIL, strategy="while_executing", queue=EVIL)
+    page = reverse("admin:pgbus_semaphore_changelist")
+    for path in (page, f"{page}?{urlencode({'q': EVIL})}"):
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in harmless(admin_client, path)
+    decided = [("discard_parked", EVIL, ""), ("release", EVIL, ""), ("discard_lock", EVIL, evil["ready"].pk)]
+    for decision, key, job in [*decided, ("release", "sha256:0", ""), ("discard_lock", "sha256:0", evil["running"].pk)]:
+        path = reverse(f"admin:pgbus_semaphore_{decision}", query={"key": key, "job": job})
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in harmless(admin_client, path) or key != EVIL
+        admin_client.post(path, {"post": "yes", "up_to": evil["parked"].pk})
+        harmless(admin_client, page)
+        harmless(admin_client, reverse("admin:index"))  # recent actions
+
+
+def test_in_what_a_refused_redrive_tells(evil: dict[str, Any], admin_client: Client) -> None:
+    rows.a_lock(evil["ready"].pk, EVIL)
+    letter = rows.a_dead_letter(constraints=rows.constraints(unique=EVIL))
+    path = reverse("admin:pgbus_deadletter_redrive", args=[letter.pk])
+    response = admin_client.post(path, {"post": "yes"}, follow=True)
+    assert "holds its key" in response.content.decode()
+    assert "<script>alert(1)" not in response.content.decode()
 
 
 def test_on_the_pages_of_queues_and_workers(evil: dict[str, Any], admin_client: Client) -> None:
@@ -122,5 +156,14 @@ def test_a_text_marked_as_safe_is_still_text(admin_client: Client) -> None:
 
 
 def test_no_page_of_ours_brings_a_script_or_style_of_its_own(places: Any, admin_client: Client) -> None:
-    for name in ("message", "delayed", "archived", "deadletter", "queuestate", "worker"):
+    for name in (
+        "message",
+        "delayed",
+        "archived",
+        "deadletter",
+        "blockedexecution",
+        "semaphore",
+        "queuestate",
+        "worker",
+    ):
         harmless(admin_client, reverse(f"admin:pgbus_{name}_changelist"))

@@ -63,6 +63,12 @@ def test_nonsense_is_no_error(admin_client: Client) -> None:
         assert admin_client.get(reverse(f"admin:pgbus_{MODEL}_changelist") + f"?{query}").status_code == 400
 
 
+def test_nothing_is_sorted_that_has_no_index(places: Places, admin_client: Client) -> None:
+    for index in range(1, 9):
+        ordering = listed(admin_client, MODEL, o=str(index)).queryset.query.order_by
+        assert set(ordering) <= {"id", "-pk", "parked_at"}
+
+
 def test_it_says_what_it_waits_for(admin_client: Client) -> None:
     QueueState.objects.create(queue="paused", paused_at=rows.now())
     rows.a_worker()
@@ -82,8 +88,11 @@ def test_its_page_shows_what_constrains_it(admin_client: Client) -> None:
     bound = rows.constraints(unique="order-17", limit="printer", to=3)
     job = rows.a_parked(constraints=bound)
     text = page(admin_client, job)
-    assert '<code class="pgbus-key">order-17</code> <span class="pgbus-quiet">until it is executed</span>' in text
-    assert "3 at once; one that runs and is silent for 15 min 0 s is presumed dead" in text
+    assert (
+        '<code class="pgbus-key">order-17</code> <span class="pgbus-quiet">at most one until it is executed</span>'
+        in text
+    )
+    assert "at most 3 at once; one that runs and is silent for 15 min 0 s is presumed dead" in text
     assert reverse("admin:pgbus_semaphore_changelist", query={"q": "printer"}) in text
     assert "Constraints" not in page(admin_client, rows.a_message())
     assert "order-17" in page(admin_client, rows.a_message(constraints=bound))
@@ -132,7 +141,7 @@ def test_a_job_that_is_parked_is_found_from_the_other_pages(places: Places, admi
 def test_the_index_counts_the_parked_and_leads_to_them(places: Places, admin_client: Client) -> None:
     rows.a_parked("u", waits_for="key", parked_at=rows.now() - timedelta(minutes=7))
     text = " ".join(admin_client.get(reverse("admin:app_list", args=["pgbus"])).content.decode().split())
-    assert "<strong>2</strong> parked jobs" in text
+    assert "<strong>2</strong> parked" in text
     assert "oldest for 7 min" in text
     assert f'href="{reverse(f"admin:pgbus_{MODEL}_changelist")}"' in text
 

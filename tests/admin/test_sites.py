@@ -36,13 +36,24 @@ def sites() -> Iterator[None]:
 
 
 def every_page(places: Places, app: str) -> Iterator[str]:
-    for model in ("message", "delayed", "archived", "deadletter", "queuestate", "worker"):
+    for model in (
+        "message",
+        "delayed",
+        "archived",
+        "deadletter",
+        "blockedexecution",
+        "semaphore",
+        "queuestate",
+        "worker",
+    ):
         yield reverse(f"admin:pgbus_{model}_changelist", current_app=app)
-    for job in (places.ready, places.running, places.delayed, places.archived, places.dead):
+    for job in (places.ready, places.running, places.delayed, places.archived, places.dead, places.parked):
         for name in ("change", "history"):
             yield reverse(f"admin:pgbus_{job._meta.model_name}_{name}", args=[job.pk], current_app=app)
     yield reverse("admin:pgbus_deadletter_redrive", args=[places.dead.pk], current_app=app)
     yield reverse("admin:pgbus_queuestate_pause", args=["default"], current_app=app)
+    for decision in ("release", "discard_parked"):
+        yield reverse(f"admin:pgbus_semaphore_{decision}", query={"key": "printer"}, current_app=app)
     yield reverse("admin:app_list", args=["pgbus"], current_app=app)
 
 
@@ -100,13 +111,16 @@ def test_without_time_zones_pages_show_local_times(admin_client: Client) -> None
     from datetime import datetime
 
     rows.a_worker()
-    rows.a_message()
+    rows.a_beating_slot(rows.a_message().pk)
+    rows.a_lock(rows.a_parked().pk)
     job = rows.an_archived(finished_at=datetime.now(), started_at=datetime.now())
     for address in (
         reverse("admin:pgbus_message_changelist"),
         reverse("admin:pgbus_archived_change", args=[job.pk]),
         reverse("admin:pgbus_queuestate_changelist"),
         reverse("admin:pgbus_worker_changelist"),
+        reverse("admin:pgbus_semaphore_changelist"),
+        reverse("admin:pgbus_blockedexecution_changelist"),
         reverse("admin:app_list", args=["pgbus"]),
     ):
         assert admin_client.get(address).status_code == 200
