@@ -56,6 +56,7 @@ class KeyDecision(ABC):
     name: ClassVar[str]
     permissions: ClassVar[tuple[str, ...]]
     label: ClassVar[Text]
+    gone: ClassVar[Text]  # what is told where `find` finds nothing
 
     @abstractmethod
     def find(self, query: QueryDict) -> Any:
@@ -94,6 +95,7 @@ class Release(KeyDecision):
     name = "release"
     permissions = ("pgbus.view_semaphore", "pgbus.release_slot")
     label = _("Release")
+    gone = _("Nothing was changed: no slot of this key is held any more.")
 
     def find(self, query: QueryDict) -> KeyStats | None:
         """Return the key if somebody holds a slot of it."""
@@ -168,6 +170,7 @@ class DiscardParked(KeyDecision):
     name = "discard_parked"
     permissions = ("pgbus.view_semaphore", "pgbus.discard_parked")
     label = _("Discard parked")
+    gone = _("Nothing was changed: no job is parked for this key any more.")
 
     def find(self, query: QueryDict) -> KeyStats | None:
         """Return the key if somebody is parked for it."""
@@ -215,6 +218,7 @@ class DiscardLock(KeyDecision):
     name = "discard_lock"
     permissions = ("pgbus.view_uniquenesskey", "pgbus.discard_lock")
     label = _("Discard lock")
+    gone = _("Nothing was changed: the job does not hold this lock any more.")
 
     def find(self, query: QueryDict) -> LockStats | None:
         """Return the lock if the job that was shown still holds it."""

@@ -208,7 +208,7 @@ class LocksAdmin(PgbusAdmin):
             return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
         found = decision.find(request.GET)
         if found is None:
-            self.message_user(request, gettext("Nothing was changed: this is not held any more."), messages.WARNING)
+            self.message_user(request, str(decision.gone), messages.WARNING)
         elif original(found.key, found.name) is None:
             self.message_user(request, str(TOO_LONG), messages.ERROR)
         elif request.method == "POST" and decision.confirmed(request.POST):

@@ -35,8 +35,8 @@ def clock(at: datetime | None) -> str:
     """Return a time to the second, with its date unless that is today."""
     if at is None:
         return ""
-    local, today = (localtime(at), localtime().date()) if is_aware(at) else (at, datetime.now().date())
-    return f"{local:%H:%M:%S}" if local.date() == today else moment(at)
+    local = localtime(at) if is_aware(at) else at
+    return f"{local:%H:%M:%S}" if local.date() == datetime.now(local.tzinfo).date() else moment(at)
 
 
 def age(seconds: float) -> str:

@@ -2,7 +2,7 @@
 Read-only numbers of the limits, for people: admin, metrics and MCP all read these.
 
 Parked tasks and slots are counted to a million, and say so beyond. The keys are the busiest ones; of each at most
-`LOOKED_AT` holders are looked at. Each function asks a fixed number of times, whatever there is.
+`LOOKED_AT` holders are looked at, of one by itself all. Each function asks a fixed number of times, whatever there is.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from enum import StrEnum
 from typing import Any, Final
 
 from django_pgbus.concurrency import stats_sql
+from django_pgbus.concurrency.policy import MOST
 from django_pgbus.conf import get_settings
 from django_pgbus.queues.stats import Count
 
 LIMIT: Final = 1_000_000
 REACH: Final = 100_000  # of the longest parked, to find the first that is due; a quick count goes as far
 MOST_KEYS: Final = 100
-LOOKED_AT: Final = 1_000  # of one key: holders, and the front of its line
+LOOKED_AT: Final = 1_000  # of one key among others: holders, and the front of its line
 MOST_HOLDERS: Final = 20  # named of one key
 WAITERS: Final = 10_000  # counted of one uniqueness key
 
@@ -128,17 +129,17 @@ def busiest(most: int = MOST_KEYS) -> list[KeyStats]:
 
 def key(stored: str) -> KeyStats | None:
     """Return one key by its stored form, None if nobody holds a slot of it or waits for one."""
-    (found,) = described([stored])
+    (found,) = described([stored], MOST)
     return found if found.slots or found.parked else None
 
 
-def described(stored: Sequence[str]) -> list[KeyStats]:
-    """Return these keys in this order, whatever is known of them."""
+def described(stored: Sequence[str], looked_at: int = LOOKED_AT) -> list[KeyStats]:
+    """Return these keys in this order, whatever is known of them; of each so many holders are looked at."""
     lease = f"{get_settings().VISIBILITY_TIMEOUT} seconds"
     holders: dict[str, list[Holder]] = defaultdict(list)
     for row in stats_sql.HOLDERS.rows(keys=list(stored), each=MOST_HOLDERS, lease=lease):
         holders[row.key].append(Holder(message=row.message_id, lease=Lease(row.lease), in_line=row.in_line))
-    rows = stats_sql.KEYS.rows(keys=list(stored), limit=LIMIT, looked_at=LOOKED_AT, lease=lease)
+    rows = stats_sql.KEYS.rows(keys=list(stored), limit=LIMIT, looked_at=looked_at, lease=lease)
     return [_key(row, holders[row.key]) for row in rows]
 
 

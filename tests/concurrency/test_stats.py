@@ -148,6 +148,13 @@ def test_at_most_twenty_holders_of_a_key_are_named() -> None:
     assert [len(key.holders) for key in stats.busiest()] == [20, 1]
 
 
+def test_of_one_key_by_itself_every_run_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats.described, "__defaults__", (2,))
+    for ordinal in range(1, 6):
+        rows.a_beating_slot(rows.a_running().pk, ordinal=ordinal)
+    assert (len(stats.busiest()[0].leased), len(one().leased)) == (2, 5)
+
+
 def test_counts_end_at_the_limit_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stats, "LIMIT", 3)
     monkeypatch.setattr(stats, "WAITERS", 3)
