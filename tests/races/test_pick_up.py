@@ -14,11 +14,11 @@ from django_pgbus.queues import queue, sql
 from django_pgbus.tasks import lifecycle
 from django_pgbus.worker.consumer import Consumer
 from tests import jobs
-from tests.constrained import alone, alone_and_one, alone_or_none, enqueue, keys, one, parked, slots, two
+from tests.constrained import alone, alone_and_one, alone_or_none, enqueue, keys, one, parked, slots, two, unique
 from tests.line import COMMITTED, claim, lapse, put, release, state, succeed
-from tests.races.guards import as_if_it_died_before_it_looked, fails_if, started
+from tests.races.guards import as_if_it_died_before_it_looked, at_once, fails_if, started, without
 from tests.running import a_worker
-from tests.sessions import until
+from tests.sessions import sessions, until
 from tests.worker.test_consumer import worker  # noqa: F401  (a fixture)
 
 pytestmark = [COMMITTED, pytest.mark.races]
@@ -161,3 +161,33 @@ def test_a_slot_is_freed_by_the_transaction_of_a_transactional_job():
         succeed(delivery)
         assert state(waiting) == "parked"
     assert slots("a") == {waiting: 1}
+
+
+@fails_if(without("concurrency.DISCARD", ("WHERE blocked.id = ANY", "WHERE false AND blocked.id = ANY")))
+def test_a_discard_that_meets_a_pick_up_that_parks_settles_the_parked_row():
+    """It waits for the message and finds it gone; it looks among the parked after that, in a statement of its own."""
+    started(alone, "k")
+    id = enqueue(alone, "k")
+    (delivery,) = claim()
+    with sessions(2) as (picks_up, person):
+        picks_up.open()
+        assert picks_up.do(lifecycle.pick_up, [delivery]).parked == [delivery]
+        discard = person.begin(lifecycle.discard, [id])
+        person.wait_until_blocked()
+        picks_up.commit()
+        assert discard.result(20).settled == {id}
+    assert state(id) == "discarded"
+
+
+@pytest.mark.xfail(
+    strict=True, reason="Taking a while_executing key waits for a caller's transaction that enqueues with the same key"
+)
+def test_a_pick_up_waits_for_no_callers_transaction():
+    """One namespace: a task that is unique until executed may be enqueued, under a key that another needs to run."""
+    enqueue(alone, "k")
+    (delivery,) = claim()
+    with sessions(2) as (caller, picks_up):
+        caller.open()
+        caller.do(enqueue, unique, "k")
+        at_once(picks_up, lifecycle.pick_up, [delivery])
+        caller.commit()

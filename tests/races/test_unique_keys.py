@@ -96,8 +96,13 @@ def test_a_settlement_waits_for_no_enqueue_that_is_refused():
     assert keys() == {}
 
 
+def tried_once(monkeypatch):
+    """if it is tried once only"""
+    monkeypatch.setattr(lifecycle, "TRIES", 1)
+
+
 @pytest.mark.parametrize("vanish", ["succeeds", "is discarded", "loses its lock"])
-@fails_if(lambda monkeypatch: monkeypatch.setattr(lifecycle, "TRIES", 1))
+@fails_if(tried_once)
 def test_a_holder_that_vanishes_before_it_is_named_leaves_the_key_to_the_enqueue(vanish):
     delivery = started(unique, "a")
     hand_back(delivery)
