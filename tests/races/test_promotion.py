@@ -385,3 +385,24 @@ def test_a_caller_under_repeatable_read_is_told_to_try_again(task):
     assert sqlstate(refused) == "40001"
     assert (slots("a") or keys()) in ({first: 1}, {"a": first})
     assert len(claim_and_pick_up().taken) == 1
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["the same candidate", "the next candidate"])
+def test_a_connection_that_is_set_to_repeatable_read_never_hands_out_a_place_twice(number):
+    """What it counts may date from before the lock; the place is taken, PostgreSQL says 40001, and it begins anew."""
+    Semaphore.objects.create(key="a", capacity=number)
+    ids = park(one if number == 1 else two, "a", number=4)
+    with sessions(2) as (strict, other), pytest.MonkeyPatch.context() as patch:
+        strict.sql("SET default_transaction_isolation = 'repeatable read'")
+        real = sql.LOCK_FREE
+
+        class Meanwhile:
+            def tuples(self, **params):
+                patch.setattr(sql, "LOCK_FREE", real)
+                assert other.do(lifecycle.let_in, ["a"]) == number
+                return real.tuples(**params)
+
+        patch.setattr(sql, "LOCK_FREE", Meanwhile())
+        assert came_to(strict.begin(lifecycle.let_in, ["a"])) == 0
+    assert slots("a") == {id: place for place, id in enumerate(ids[:number], start=1)}
+    assert parked() == ids[number:]
