@@ -54,11 +54,12 @@ def _jobs_handed_back(*, count: int, **kwargs: Any) -> None:
 
 
 def _database_lost(*, part: str, exception: BaseException, **kwargs: Any) -> None:
-    logger.warning("The %s lost the database (%s); trying again.", part, str(exception).strip().splitlines()[:1])
+    reason = next(iter(str(exception).strip().splitlines()), type(exception).__name__)
+    logger.warning("The %s lost the database (%s); trying again.", part, reason)
 
 
 def _database_back(*, part: str, seconds: float, **kwargs: Any) -> None:
-    logger.info("The %s has the database back after %.1f s.", part, seconds)
+    logger.info("The database is back after %.1f s, for the %s too.", seconds, part)
 
 
 def _listener_deaf(**kwargs: Any) -> None:
@@ -120,8 +121,9 @@ def _process_ended(
     logger.log(level, "Process %s (pid %d) %s, exit code %d, %d jobs held.%s", name, pid, ending, code, held, again)
 
 
-def _repair_failed(*, worker: Any, count: int, exception: BaseException, **kwargs: Any) -> None:
-    logger.error("%d jobs of %s wait for their leases to lapse: %s", count, worker, exception)
+def _repair_failed(*, worker: Any, count: int, exception: BaseException | None, **kwargs: Any) -> None:
+    reason = str(exception or "there was no time left").strip()
+    logger.error("%d jobs of %s wait for their leases to lapse: %s", count, worker, reason)
 
 
 def _stop_demanded(*, level: Any, grace: float, **kwargs: Any) -> None:

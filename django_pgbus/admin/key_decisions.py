@@ -17,6 +17,7 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.db import transaction
 from django.db.models import Model
 from django.http import QueryDict
+from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
@@ -27,7 +28,7 @@ from django_pgbus.concurrency.models import Semaphore
 from django_pgbus.concurrency.stats import KeyStats
 from django_pgbus.conf import database
 from django_pgbus.postgres import retrying
-from django_pgbus.postgres.keys import stored, why_unusable
+from django_pgbus.postgres.keys import StoredKey, why_unusable
 from django_pgbus.tasks import lifecycle
 from django_pgbus.tasks.results import parsed_id
 from django_pgbus.uniqueness import keys as unique_keys
@@ -38,11 +39,6 @@ from django_pgbus.worker.waiting import Text
 
 Told = tuple[str, int]  # a message, and its level
 Log = Callable[[Model, str], None]
-
-TOO_LONG: Final = _(
-    "Of this key only its first characters and its hash are stored, so it cannot be decided about here. "
-    "Call the function of django_pgbus.concurrency with the whole key."
-)
 
 
 class KeyDecision(ABC):
@@ -73,11 +69,6 @@ class KeyDecision(ABC):
     def confirmed(self, form: QueryDict) -> bool:
         """Return whether a form comes from the confirmation."""
         return form.get("post") == "yes"
-
-
-def original(key: str, name: str) -> str | None:
-    """Return the key as it was chosen, None if too little of it is stored."""
-    return next((chosen for chosen in (key, name) if chosen and stored(chosen) == key), None)
 
 
 def logger_of(user: Any) -> Log:
@@ -142,26 +133,26 @@ class Release(KeyDecision):
 
     def carry_out(self, found: KeyStats, form: QueryDict, log: Log) -> Iterator[Told]:
         """Free them, and say how many; runs that were not confirmed keep theirs."""
-        shown = frozenset(filter(None, form.get("running", "").split(",")))
-        even_running = bool(found.leased) and found.leased <= shown
+        shown = _runs(form.get("running", ""))
+        kept = [run for run in _runs(",".join(found.leased)) if run not in shown]
 
         def transition() -> int:
             with transaction.atomic(using=database()):
-                freed: int = concurrency.release(original(found.key, found.name), even_running=even_running)
+                freed: int = concurrency.release(StoredKey(found.key), even_running=bool(shown), only=shown)
                 if freed:
                     log(Semaphore(key=found.key, name=found.name), _released(freed))
                 return freed
 
         freed = retrying(transition)
-        if freed or not found.leased:
+        if freed or not kept:
             yield _released(freed), messages.SUCCESS if freed else messages.WARNING
-        if found.leased and not even_running:
+        if kept:
             text = ngettext(
                 "%(number)s job is running under a lease that was not confirmed: it keeps its slot.",
                 "%(number)s jobs are running under leases that were not confirmed: they keep their slots.",
-                len(found.leased),
+                len(kept),
             )
-            yield text % {"number": words.number(len(found.leased))}, messages.WARNING
+            yield text % {"number": words.number(len(kept))}, messages.WARNING
 
 
 class DiscardParked(KeyDecision):
@@ -193,7 +184,7 @@ class DiscardParked(KeyDecision):
             % number,
             "button": ngettext("Discard %(number)s parked job", "Discard %(number)s parked jobs", many) % number,
             "destroys": True,
-            "hidden": [("up_to", found.highest)],
+            "hidden": [("up_to", found.highest), ("seen_at", found.seen_at)],
         }
 
     def confirmed(self, form: QueryDict) -> bool:
@@ -202,10 +193,10 @@ class DiscardParked(KeyDecision):
 
     def carry_out(self, found: KeyStats, form: QueryDict, log: Log) -> Iterator[Told]:
         """Discard them batch by batch; the log says before what was decided, and after what was done."""
-        up_to = parsed_id(form.get("up_to", ""))
+        up_to, seen_at = parsed_id(form.get("up_to", "")), _time(form.get("seen_at", ""))
         about = Semaphore(key=found.key, name=found.name)
         log(about, gettext("Decided to discard the parked jobs up to job %(id)s.") % {"id": up_to})
-        done = concurrency.discard_parked(original(found.key, found.name), up_to=up_to)
+        done = concurrency.discard_parked(StoredKey(found.key), up_to=up_to, seen_at=seen_at)
         text = ngettext("%(number)s parked job was discarded.", "%(number)s parked jobs were discarded.", done)
         text %= {"number": words.number(done)}
         log(about, text)
@@ -248,12 +239,11 @@ class DiscardLock(KeyDecision):
 
     def carry_out(self, found: LockStats, form: QueryDict, log: Log) -> Iterator[Told]:
         """Free the key; once that is committed, who waits for it is let in."""
-        key = original(found.key, found.name) or ""
         job = {"id": found.message}
 
         def transition() -> bool:
             with transaction.atomic(using=database()):
-                held = unique_keys.discard_lock(key, found.message)
+                held = unique_keys.discard_lock(StoredKey(found.key), found.message)
                 if held:
                     text = gettext("The lock that job %(id)s held was discarded.") % job
                     log(UniquenessKey(key=found.key, name=found.name), text)
@@ -276,6 +266,20 @@ KEY_DECISIONS: Final[tuple[KeyDecision, ...]] = (RELEASE, DISCARD_PARKED, DISCAR
 def _limited(query: QueryDict) -> KeyStats | None:
     key = query.get("key", "")
     return None if why_unusable(key) else concurrency_stats.key(key)
+
+
+def _runs(text: str) -> frozenset[tuple[int, int]]:
+    """Return the (message, delivery) of "message:delivery,..."; what is no such thing is left out."""
+    pairs = (part.partition(":") for part in text.split(","))
+    return frozenset((int(id), int(delivery)) for id, _, delivery in pairs if parsed_id(id) and parsed_id(delivery))
+
+
+def _time(text: str) -> str | None:
+    """Return a time as PostgreSQL wrote it, None for anything else."""
+    try:
+        return text if parse_datetime(text) else None
+    except ValueError:
+        return None
 
 
 def _released(number: int) -> str:

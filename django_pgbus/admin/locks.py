@@ -22,10 +22,8 @@ from django_pgbus.admin.key_decisions import (
     DISCARD_PARKED,
     KEY_DECISIONS,
     RELEASE,
-    TOO_LONG,
     KeyDecision,
     logger_of,
-    original,
 )
 from django_pgbus.concurrency import stats as concurrency_stats
 from django_pgbus.concurrency.models import BlockedExecution
@@ -209,8 +207,6 @@ class LocksAdmin(PgbusAdmin):
         found = decision.find(request.GET)
         if found is None:
             self.message_user(request, str(decision.gone), messages.WARNING)
-        elif original(found.key, found.name) is None:
-            self.message_user(request, str(TOO_LONG), messages.ERROR)
         elif request.method == "POST" and decision.confirmed(request.POST):
             for text, level in decision.carry_out(found, request.POST, logger_of(request.user)):
                 self.message_user(request, text, level)

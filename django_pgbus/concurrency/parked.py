@@ -88,9 +88,10 @@ def waited_for_among(keys: Iterable[str]) -> list[str]:
     return [key for (key,) in sql.HAS_WAITERS.tuples(keys=wanted)] if wanted else []
 
 
-def of_key(waits_for: str, key: str, up_to: int, limit: int) -> list[int]:
-    """Return parked tasks of a key, locked, best first, up to an id. Locks: blocked_executions (skipping)."""
-    return [id for (id,) in sql.PARKED_OF_KEY.tuples(waits_for=waits_for, key=key, up_to=up_to, limit=limit)]
+def of_key(waits_for: str, key: str, up_to: int, limit: int, seen_at: str | None = None) -> list[int]:
+    """Return parked tasks of a key, locked, best first, up to an id and a time. Locks: blocked_executions (skipping)."""
+    rows = sql.PARKED_OF_KEY.tuples(waits_for=waits_for, key=key, up_to=up_to, seen_at=seen_at, limit=limit)
+    return [id for (id,) in rows]
 
 
 def discard(ids: Sequence[int]) -> list[int]:

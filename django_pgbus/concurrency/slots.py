@@ -18,6 +18,7 @@ from django_pgbus.queues.message import Delivery
 
 BATCH: Final = 500  # keys of one promotion
 AT_ONCE: Final = 100  # tasks of one key in one promotion
+UNLIMITED: Final = 2**31 - 1
 IN_VAIN: Final = 3  # promotions in a row that moved nothing: somebody else holds the semaphores and will look again
 ROUNDS: Final = 20  # of one call; the sweep does the rest
 
@@ -49,17 +50,24 @@ class Seen(NamedTuple):
 # --- letting in ---------------------------------------------------------------------------------------
 
 
-def look(keys: Sequence[str], terms_of: TermsOf) -> dict[str, Terms]:
+class Room(NamedTuple):
+    """A key with a candidate and room for it: what its code declares, and whether its semaphore is there yet."""
+
+    terms: Terms
+    created: bool
+
+
+def look(keys: Sequence[str], terms_of: TermsOf) -> dict[str, Room]:
     """Return the keys that have both a candidate and room for it, without a lock."""
-    found: dict[str, Terms] = {}
-    for key, task, constraints, held in sql.LOOK.tuples(keys=sorted(keys)):
+    found: dict[str, Room] = {}
+    for key, task, constraints, held, created in sql.LOOK.tuples(keys=sorted(keys)):
         terms = terms_of(task, constraints)
         if terms.to is None or held < terms.to:
-            found[key] = terms
+            found[key] = Room(terms, created)
     return found
 
 
-def promote(roomy: Mapping[str, Terms], terms_of: TermsOf) -> list[Any]:
+def promote(roomy: Mapping[str, Room], terms_of: TermsOf) -> list[Any]:
     """
     Move the best parked tasks of these keys into the line, each with a slot, and return the rows.
 
@@ -70,7 +78,7 @@ def promote(roomy: Mapping[str, Terms], terms_of: TermsOf) -> list[Any]:
 
     def transition() -> list[Any]:
         with transaction.atomic(using=database()):
-            _create(roomy, wait=False)
+            _create({key: room.terms for key, room in roomy.items() if not room.created}, wait=False)
             locked = dict(sql.LOCK_FREE.tuples(keys=sorted(roomy)))
             return _let_in(locked, roomy, terms_of) if locked else []
 
@@ -94,22 +102,24 @@ def promote_while_there_is_room(keys: Iterable[str], terms_of: TermsOf) -> list[
     return rows
 
 
-def _let_in(locked: dict[str, int], roomy: Mapping[str, Terms], terms_of: TermsOf) -> list[Any]:
-    held = _held(locked)
-    rooms = {key: _room(roomy[key], held[key]) for key in locked}
-    candidates = sql.CANDIDATES.rows(keys=list(rooms), rooms=list(rooms.values()))
+def _let_in(locked: dict[str, int], roomy: Mapping[str, Room], terms_of: TermsOf) -> list[Any]:
+    limits = [roomy[key].terms.to or UNLIMITED for key in locked]
+    candidates = sql.CANDIDATES.rows(keys=list(locked), limits=limits, at_once=AT_ONCE)
+    candidates.sort(key=lambda candidate: (candidate.key, -candidate.priority, candidate.id))
     chosen: list[tuple[int, int | None, float | None, str | None]] = []
     declared: dict[str, int] = {}
     for key, of_key in groupby(candidates, lambda candidate: candidate.key):
+        held: set[int] | None = None
         for candidate in of_key:
+            held = set(candidate.ordinals) if held is None else held
             terms = terms_of(candidate.task, candidate.constraints)
             if terms.to is None:
                 chosen.append((candidate.id, None, None, terms.constraints))
                 continue
             declared[key] = terms.to
-            if len(held[key]) >= terms.to:
+            if len(held) >= terms.to:
                 break  # It is next, whatever those behind it would be allowed.
-            chosen.append((candidate.id, _lowest_free(held[key]), terms.duration, None))
+            chosen.append((candidate.id, _lowest_free(held), terms.duration, None))
     if changed := {key: to for key, to in declared.items() if locked[key] != to}:
         sql.SET_CAPACITY.count(keys=list(changed), capacities=list(changed.values()))
     if not chosen:
@@ -118,10 +128,6 @@ def _let_in(locked: dict[str, int], roomy: Mapping[str, Terms], terms_of: TermsO
     return sql.PROMOTE.rows(
         ids=list(ids), ordinals=list(ordinals), durations=list(durations), constraints=list(constraints)
     )
-
-
-def _room(terms: Terms, held: set[int]) -> int:
-    return AT_ONCE if terms.to is None else max(0, min(AT_ONCE, terms.to - len(held)))
 
 
 def _held(keys: Iterable[str]) -> dict[str, set[int]]:
@@ -139,6 +145,8 @@ def _lowest_free(held: set[int]) -> int:
 
 
 def _create(wanted: Mapping[str, Terms], *, wait: bool) -> None:
+    if not wanted:
+        return
     missing = [key for (key,) in sql.MISSING.tuples(keys=sorted(wanted))]
     if missing and wait:
         sql.WAIT_TO_CREATE.tuples(keys=missing)

@@ -96,7 +96,8 @@ SET_CAPACITY = Statement(
 # for all of them; it is named because the index is sorted by it.
 LOOK = Statement(
     sql="""
-    SELECT wanted.key, best.task, best.constraints::text AS constraints, held.slots
+    SELECT wanted.key, best.task, best.constraints::text AS constraints, held.slots,
+           EXISTS (SELECT 1 FROM pgbus_semaphores AS semaphore WHERE semaphore.key = wanted.key) AS created
     FROM unnest(%(keys)s::text[]) AS wanted (key)
     CROSS JOIN LATERAL (
         SELECT blocked.task, blocked.constraints
@@ -182,10 +183,16 @@ PARKED_BEFORE = Statement(
     """
 )
 
+# The ordinals are those held when this statement began, so after the lock was had.
 CANDIDATES = Statement(
     sql="""
-    SELECT wanted.key, best.id, best.task, best.constraints::text AS constraints
-    FROM unnest(%(keys)s::text[], %(rooms)s::int[]) AS wanted (key, room)
+    SELECT wanted.key, held.ordinals, best.id, best.priority, best.task, best.constraints::text AS constraints
+    FROM unnest(%(keys)s::text[], %(limits)s::int[]) AS wanted (key, most)
+    CROSS JOIN LATERAL (
+        SELECT coalesce(array_agg(slot.ordinal), '{}') AS ordinals
+        FROM pgbus_semaphore_slots AS slot
+        WHERE slot.key = wanted.key
+    ) AS held
     CROSS JOIN LATERAL (
         SELECT blocked.id, blocked.task, blocked.constraints, blocked.priority
         FROM pgbus_blocked_executions AS blocked
@@ -199,7 +206,7 @@ CANDIDATES = Statement(
                 AND state.paused_at IS NOT NULL
           )
         ORDER BY blocked.due_at, blocked.priority DESC, blocked.id
-        LIMIT wanted.room
+        LIMIT greatest(0, least(%(at_once)s::int, wanted.most - cardinality(held.ordinals)))
         FOR UPDATE OF blocked SKIP LOCKED
     ) AS best
     """,
@@ -287,7 +294,7 @@ PARK = Statement(
     again=("messages",),
 )
 
-# Those that waited for their time are candidates from now on. Locks exactly what it returns.
+# Those that waited for their time are candidates, and wait, from then on. Locks exactly what it returns.
 MAKE_DUE = Statement(
     sql="""
     WITH due AS (
@@ -305,7 +312,8 @@ MAKE_DUE = Statement(
         LIMIT %(limit)s::int
     )
     UPDATE pgbus_blocked_executions AS blocked
-    SET due_at = NULL
+    SET due_at = NULL,
+        parked_at = blocked.due_at
     FROM due
     WHERE blocked.id = due.id
     RETURNING blocked.waits_for, blocked.key
@@ -592,7 +600,7 @@ FORGET = Statement(
     locks=("semaphores",),
 )
 
-# Up to the highest id that was shown: what was parked since is not what was decided about.
+# Up to the highest id that was shown, and what was parked by then: what came since is not what was decided about.
 PARKED_OF_KEY = Statement(
     sql="""
     SELECT blocked.id
@@ -600,6 +608,7 @@ PARKED_OF_KEY = Statement(
     WHERE blocked.waits_for = %(waits_for)s::text
       AND blocked.key = %(key)s::text
       AND blocked.id <= %(up_to)s::bigint
+      AND (%(seen_at)s::timestamptz IS NULL OR blocked.parked_at <= %(seen_at)s::timestamptz)
     ORDER BY blocked.due_at, blocked.priority DESC, blocked.id
     LIMIT %(limit)s::int
     FOR UPDATE SKIP LOCKED

@@ -77,7 +77,8 @@ class KeyStats:
     One key now: its slots, its holders by their lease, its parked tasks; `oldest` in seconds.
 
     `leased` are the runs that Release leaves alone unless told, as "message:delivery"; `highest` is the highest id
-    of the parked ones; `not_due` of them wait for their time first. `capacity` is None where no semaphore is stored.
+    of the parked ones; `not_due` of them wait for their time first. `capacity` is None where no semaphore is stored;
+    `seen_at` is the database's clock, as it writes it.
     """
 
     key: str
@@ -94,6 +95,7 @@ class KeyStats:
     not_due: int
     highest: int | None
     oldest: float | None
+    seen_at: str
     holders: Sequence[Holder]
     backend: Backend | None
 
@@ -168,6 +170,7 @@ def _key(row: Any, holders: Sequence[Holder]) -> KeyStats:
         not_due=row.not_due,
         highest=row.highest,
         oldest=row.oldest,
+        seen_at=row.seen_at,
         holders=tuple(holders),
         backend=locked,
     )

@@ -132,6 +132,7 @@ KEYS = Statement(
            parked.not_due,
            parked.highest,
            extract(epoch FROM statement_timestamp() - waiting.since)::float8 AS oldest,
+           statement_timestamp()::text AS seen_at,
            locker.pid,
            locker.application_name,
            locker.xact_start

@@ -22,8 +22,16 @@ def why_unusable(key: object) -> str | None:
     return None
 
 
+class StoredKey(str):
+    """A key as it was read from the tables: it is not hashed once more."""
+
+    __slots__ = ()
+
+
 def stored(key: str) -> str:
     """Return the key as the tables hold it: itself, or its hash if it is longer than 255 bytes."""
+    if isinstance(key, StoredKey):
+        return str(key)
     raw = key.encode()
     # Whoever chooses a key that looks like a hash must not meet the key that has it.
     if len(raw) <= LONGEST and not _HASHED.match(key):

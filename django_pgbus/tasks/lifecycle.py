@@ -9,7 +9,7 @@ its delivery; one that finds the delivery superseded changes nothing and says so
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -570,18 +570,19 @@ def presume_dead(limit: int) -> int:
     return freed
 
 
-def release(key: str, *, even_running: bool = False) -> int:
+def release(key: str, *, even_running: bool = False, only: Collection[tuple[int, int]] | None = None) -> int:
     """
     Free the slots of a key whose holders are not running under a lease, let in who waits, and return how many were freed.
 
     With `even_running` all of them: a run that holds one is fenced out first and its job goes back into the line, but
-    it may go on computing until it learns of it, and another starts beside it.
+    it may go on computing until it learns of it, and another starts beside it. `only` names the (message, delivery) of
+    the runs that this was decided about; others keep their slots.
     Locks: messages (skipping), semaphore_slots, uniqueness_keys.
     """
-    return _evict(slots.of_key(stored(key), MOST_SLOTS), even_running=even_running)
+    return _evict(slots.of_key(stored(key), MOST_SLOTS), even_running=even_running, only=only)
 
 
-def _evict(seen: Sequence[Seen], *, even_running: bool) -> int:
+def _evict(seen: Sequence[Seen], *, even_running: bool, only: Collection[tuple[int, int]] | None = None) -> int:
     if not seen:
         return 0
     lease = f"{get_settings().VISIBILITY_TIMEOUT} seconds"
@@ -595,7 +596,8 @@ def _evict(seen: Sequence[Seen], *, even_running: bool) -> int:
             fenced_out = [
                 (row.id, row.delivery, row.started, True)
                 for row in states.values()
-                if row.id in quiet and row.leased and (row.lapsed or even_running)
+                if row.id in quiet and row.leased
+                if row.lapsed or (even_running and (only is None or (row.id, row.delivery) in only))
             ]
             running = {row.id for row in states.values() if row.id not in quiet or row.leased}
             freed = [key for _, key in slots.free_seen([slot for slot in seen if slot.message not in running])]
@@ -814,18 +816,21 @@ def _discard_once(wanted: list[int]) -> tuple[set[int], set[int]]:
         return {*(row.id for row in waiting), *discarded}, marked
 
 
-def discard_parked(key: str, *, waits_for: str = "semaphore", up_to: int | None = None) -> int:
+def discard_parked(
+    key: str, *, waits_for: str = "semaphore", up_to: int | None = None, seen_at: str | None = None
+) -> int:
     """
     Settle the parked tasks of one key as discarded, and return how many; they never run.
 
-    Up to the highest id that was seen, passing over what somebody else has locked, each batch in a transaction of its own.
+    Up to the highest id that was seen, and none parked since (`seen_at` is a time of the database), passing over what
+    somebody else has locked, each batch in a transaction of its own.
     Locks: blocked_executions (skipping), uniqueness_keys.
     """
     highest = 2**63 - 1 if up_to is None else up_to
 
     def transition() -> int:
         with transaction.atomic(using=database()):
-            ids = parked.discard(parked.of_key(waits_for, stored(key), highest, DISCARDS))
+            ids = parked.discard(parked.of_key(waits_for, stored(key), highest, DISCARDS, seen_at))
             _let_in_after_commit((), keys.free(sorted(ids)))
             return len(ids)
 

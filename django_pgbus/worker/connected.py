@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, ClassVar
 
 from django.db import OperationalError
@@ -28,6 +29,7 @@ class ConnectedLoop(Loop):
 
     def connect(self) -> None:
         """Open the connection."""
+        began = time.monotonic()
         connection = own_connection(self.part, **self.options)
         try:
             connection.connect()
@@ -37,6 +39,7 @@ class ConnectedLoop(Loop):
             close(connection)
             raise
         self._connection = connection
+        self.connected_since = began
 
     def connected(self) -> None:
         """Do what a fresh connection needs."""
@@ -49,7 +52,10 @@ class ConnectedLoop(Loop):
         """Drop a lost connection; anything else leaves it as it is."""
         if self._connection is not None and (is_connection_loss(error) or isinstance(error, OperationalError)):
             self.disconnect()
-        return super().on_error(error)
+        wait = super().on_error(error)
+        if self._connection is None:
+            self.connected_since = float("inf")
+        return wait
 
     def disconnect(self) -> None:
         """Drop the connection; the next step opens a new one."""

@@ -30,7 +30,7 @@ class Dispatcher(ConnectedLoop):
         """Sweep if elected."""
         if not self._elected():
             self.disconnect()
-            self._lost_since = None  # Whoever needs no database cannot say that it is back.
+            self.outage.leave(self)
             return NOT_ELECTED
         return super().step()
 

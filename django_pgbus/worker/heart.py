@@ -46,6 +46,7 @@ class Heart(ConnectedLoop):
         superseded: Callable[[Delivery], None],
         discarded: Callable[[Delivery], None],
         beaten: Callable[[bool], None],
+        elected: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._plan = plan
@@ -57,7 +58,9 @@ class Heart(ConnectedLoop):
         self._superseded = superseded
         self._discarded = discarded
         self._beaten = beaten
+        self._elected = elected
         self.is_dispatcher = False
+        self._newly_elected = False
         self.alive = False
 
     def connected(self) -> None:
@@ -77,6 +80,9 @@ class Heart(ConnectedLoop):
         self._give_up_unconfirmed()
         self.alive = True
         self._beaten(True)
+        if self._newly_elected:
+            self._newly_elected = False
+            self._elected()
         return began + self._plan.beat - time.monotonic()
 
     def on_error(self, error: Exception) -> float:
@@ -136,6 +142,7 @@ class Heart(ConnectedLoop):
         else:
             self.is_dispatcher = False
         if self.is_dispatcher and not was:
+            self._newly_elected = True
             signals.elected.send_robust(sender=type(self), worker=self._worker)
 
     def _give_up_unconfirmed(self) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from typing import ClassVar, Final
 
 from django_pgbus import signals
 from django_pgbus.postgres import is_connection_loss
+from django_pgbus.worker.outage import Outage
 
 LONGEST_WAIT: Final = 3600.0  # an Event cannot wait for infinity
 FIRST_BACKOFF: Final = 0.1
@@ -29,7 +29,8 @@ class Loop:
         self._news = threading.Event()
         self._stopping = False
         self._failures = 0
-        self._lost_since: float | None = None
+        self.connected_since = float("inf")  # by the monotonic clock; never, without a connection
+        self.outage = Outage()  # of its own, until a process gives it the one that its loops share
 
     def step(self) -> float:
         """Do what there is to do; return the seconds to wait before the next step."""
@@ -39,13 +40,12 @@ class Loop:
         """
         Return the seconds to wait after `error`, longer with each in a row.
 
-        A lost database is announced once per outage, any other error each time.
+        A lost database is announced once per outage and process, any other error each time.
         """
         if not is_connection_loss(error):
             signals.loop_failed.send_robust(type(self), part=self.part, exception=error)
-        elif self._lost_since is None:
-            self._lost_since = time.monotonic()
-            signals.database_lost.send_robust(type(self), part=self.part, exception=error)
+        else:
+            self.outage.begins(self, error)
         return backoff(self._failures, first=FIRST_BACKOFF, longest=LONGEST_BACKOFF)
 
     def run(self) -> None:
@@ -77,9 +77,7 @@ class Loop:
 
     def _went_well(self) -> None:
         self._failures = 0
-        if self._lost_since is not None:
-            seconds, self._lost_since = time.monotonic() - self._lost_since, None
-            signals.database_back.send_robust(type(self), part=self.part, seconds=seconds)
+        self.outage.ends(self)
 
 
 def backoff(failures: int, *, first: float, longest: float) -> float:

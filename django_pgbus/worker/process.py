@@ -33,6 +33,7 @@ from django_pgbus.worker.heart import Heart
 from django_pgbus.worker.listener import Listener
 from django_pgbus.worker.loop import Loop
 from django_pgbus.worker.orphan import watch_supervisor
+from django_pgbus.worker.outage import Outage
 from django_pgbus.worker.plan import ProcessPlan
 from django_pgbus.worker.recycling import reason_to_recycle, resident_memory
 from django_pgbus.worker.reporting import Reporter
@@ -113,8 +114,10 @@ class Process:
             superseded=self._stop_run,
             discarded=self._stop_run,
             beaten=self._beaten,
+            elected=self._elected,
         )
         self._dispatcher = Dispatcher(lambda: self._heart.is_dispatcher and self._heart.alive)
+        self._outage = Outage()
         self._threads: dict[Loop, threading.Thread] = {}
 
     def run(self) -> int:
@@ -129,6 +132,7 @@ class Process:
             self._deadlines,
         )
         for loop in loops:
+            loop.outage = self._outage
             self._threads[loop] = threading.Thread(target=loop.run, name=f"pgbus-{loop.part}", daemon=True)
             self._threads[loop].start()
         code = self._work()
@@ -219,6 +223,9 @@ class Process:
 
     def _roomier(self) -> None:
         self._consumer.roomier()
+
+    def _elected(self) -> None:
+        self._dispatcher.wake()
 
     def _armed(self) -> None:
         self._deadlines.wake()

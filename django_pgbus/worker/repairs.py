@@ -23,7 +23,8 @@ from django_pgbus.conf import get_settings
 from django_pgbus.postgres import is_conflict, is_connection_loss
 from django_pgbus.postgres.own_connection import close, own_connection
 from django_pgbus.queues import queue
-from django_pgbus.tasks import lifecycle, outcomes
+from django_pgbus.tasks import lifecycle, outcomes, sweeps
+from django_pgbus.worker import sql
 from django_pgbus.worker.endings import Ending
 from django_pgbus.worker.ledger import Holding, TimedOut
 from django_pgbus.worker.loop import Loop, backoff
@@ -46,6 +47,9 @@ class Repairer(Protocol):
 
     def hand_back_unreported(self, worker: uuid.UUID) -> None:
         """Put back what the process had claimed in its last moment, and told nobody of: nothing of it has run."""
+
+    def look_in_its_place(self, worker: uuid.UUID) -> None:
+        """Let in who waits for what the process freed before it could look again."""
 
     def rest(self) -> None:
         """Give up the connection until there is more to do."""
@@ -76,6 +80,7 @@ class Repair:
             if self.held:
                 repairer.hand_back(self.held)
         repairer.hand_back_unreported(self.worker)
+        repairer.look_in_its_place(self.worker)
 
 
 class Repairs(Loop):
@@ -186,6 +191,16 @@ class DatabaseRepairs:
         """Put back what the process had claimed and told nobody of."""
         self._connect()
         lifecycle.hand_back(queue.held_by(worker))
+
+    def look_in_its_place(self, worker: uuid.UUID) -> None:
+        """
+        Let in who waits for what the process freed before it could look again, and end its term as the dispatcher.
+
+        Where processes die faster than a dispatcher is elected, nobody else would.
+        """
+        self._connect()
+        sql.RESIGN.count(worker=worker)
+        sweeps.GoOn().sweep()
 
     def rest(self) -> None:
         """Close the connection."""

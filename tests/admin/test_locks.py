@@ -11,7 +11,6 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from django_pgbus import concurrency
 from django_pgbus.models import BlockedExecution, Message, Semaphore, Slot, UniquenessKey
 from django_pgbus.postgres.keys import shown as shown_name
 from django_pgbus.postgres.keys import stored
@@ -19,7 +18,7 @@ from django_pgbus.tasks import lifecycle
 from tests.admin import rows
 from tests.admin.conftest import long_up as stats_long_up  # noqa: F401
 from tests.constrained import alone, claim_and_pick_up, enqueue, keys, one, parked, run, slots, two, unique
-from tests.line import lapse, long_up, state, succeed  # noqa: F401
+from tests.line import lapse, long_up, snooze, state, succeed  # noqa: F401
 from tests.sessions import sessions
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("stats_long_up")]
@@ -379,14 +378,36 @@ def test_a_key_that_is_not_there_is_no_error(decision: str, key: str, admin_clie
     assert (len(slots()), len(keys())) == (1, 1)
 
 
-def test_a_key_of_which_too_little_is_stored_is_left_alone(admin_client: Client) -> None:
+def test_a_key_of_which_only_the_hash_is_stored_is_decided_about_too(admin_client: Client) -> None:
     key = "k" * 1001
     assert shown_name(key) != key
     enqueue(one, key)
     response = confirm_without_asking(admin_client, address("release", key=stored(key)))
-    assert "its first characters" in told(response)[0]
-    assert len(slots()) == 1
-    assert concurrency.release(key) == 1
+    assert told(response) == ["1 slot was released."]
+    assert slots() == {}
+
+
+def test_a_run_that_began_after_the_page_was_shown_keeps_its_slot(admin_client: Client) -> None:
+    first, second = enqueue(one, "a"), enqueue(one, "a")
+    shown = run()
+    url = address("release", key="a")
+    hidden = dict(admin_client.get(url).context["hidden"])
+    succeed(shown)
+    assert run().id == second
+    response = admin_client.post(url, {"post": "yes", **hidden}, follow=True)
+    assert told(response) == ["1 job is running under a lease that was not confirmed: it keeps its slot."]
+    assert list(slots()) == [second]
+    assert state(first) == "succeeded"
+
+
+def test_a_job_that_was_parked_after_the_page_was_shown_is_not_discarded(admin_client: Client) -> None:
+    first, second, third = enqueue(one, "a"), enqueue(one, "a"), enqueue(one, "a")
+    holder = run()
+    url = address("discard_parked", key="a")
+    hidden = dict(admin_client.get(url).context["hidden"])
+    snooze(holder)  # it is parked now, under the lowest id
+    admin_client.post(url, {"post": "yes", **hidden})
+    assert [state(id) for id in (first, second, third)] == ["parked", "ready", "discarded"]
 
 
 def confirm_without_asking(client: Client, url: str) -> Any:

@@ -182,3 +182,14 @@ def test_a_task_without_constraints_costs_nothing_more(django_assert_num_queries
         succeed(delivery)
     assert Message.objects.count() == 1
     assert connection.get_autocommit()
+
+
+def test_discard_parked_of_a_uniqueness_key_settles_its_waiters_and_leaves_the_holder():
+    holder = started(alone, "k")
+    waiting = [enqueue(alone, "k") for _ in range(3)]
+    claim_and_pick_up()
+    assert concurrency.discard_parked("k") == 0, "nobody waits for a slot of that name"
+    assert concurrency.discard_parked("k", waits_for="key", up_to=waiting[1]) == 2
+    assert [state(id) for id in waiting] == ["discarded", "discarded", "parked"]
+    succeed(holder)
+    assert state(waiting[2]) == "ready"

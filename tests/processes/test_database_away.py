@@ -60,7 +60,7 @@ def test_an_outage_is_said_once_survived_and_over_two_seconds_after_the_database
     assert worker.children() == [child]
     said = lost(worker)
     print(f"{AWAY:g} s away; said by {said}; all done {time.monotonic() - answered:.2f} s after it answered")
-    assert len(said) == len(set(said)), "Each part says it once."
+    assert len(said) == 1, "A process says it once, whichever of its parts finds out first."
     assert "Traceback" not in worker.log
     assert worker.stop() == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 
 import psycopg
 import pytest
@@ -100,6 +101,41 @@ def test_a_lost_database_is_said_once_and_its_return_too():
 
     assert [said["part"] for said in lost] == ["tester"]
     assert [said["part"] for said in back] == ["tester"]
+
+
+def test_the_parts_of_a_process_say_it_once_together():
+    lost, receiver = heard(signals.database_lost)
+    back, receiver_of_return = heard(signals.database_back)
+    ann, bob = Steps(), Steps()
+    bob.outage = ann.outage
+    try:
+        for loop in (ann, bob, ann):
+            loop.on_error(OperationalError("gone"))
+        ann._went_well()
+        assert not back
+        bob._went_well()
+        ann._went_well()
+    finally:
+        signals.database_lost.disconnect(receiver)
+        signals.database_back.disconnect(receiver_of_return)
+    assert (len(lost), len(back)) == (1, 1)
+
+
+def test_a_connection_that_was_lost_in_an_outage_that_is_over_is_no_second_one():
+    lost, receiver = heard(signals.database_lost)
+    ann, bob = Steps(), Steps()
+    bob.outage = ann.outage
+    bob.connected_since = time.monotonic()
+    try:
+        ann.on_error(OperationalError("gone"))
+        ann._went_well()
+        bob.on_error(OperationalError("found out late"))
+        assert len(lost) == 1
+        bob.connected_since = float("inf")
+        bob.on_error(OperationalError("cannot connect"))
+    finally:
+        signals.database_lost.disconnect(receiver)
+    assert len(lost) == 2
 
 
 def test_a_receiver_that_raises_does_not_end_the_loop():

@@ -12,9 +12,12 @@ from django.utils import timezone
 
 from django_pgbus.queues import sweeps
 from django_pgbus.queues.models import Delayed, Message
+from django_pgbus.tasks import lifecycle
+from django_pgbus.worker import sql as worker_sql
 from django_pgbus.worker.endings import Ending
 from django_pgbus.worker.ledger import Holding, TimedOut
 from django_pgbus.worker.repairs import DatabaseRepairs, Repair, Repairs
+from tests.constrained import enqueue, one, parked
 from tests.jobs import noop
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -132,3 +135,20 @@ def test_a_connection_that_was_cut_is_opened_anew(repairs):
     make(repairs, Ending.STOPPED, [Holding(job.id, 1, True, False)])
     job.refresh_from_db()
     assert job.leased_until is None
+
+
+def test_who_waits_for_what_a_dead_process_freed_is_let_in_at_once(repairs, monkeypatch):
+    """It died between its commit and its look; with a kill a second no dispatcher lives long enough to sweep."""
+    monkeypatch.setattr(lifecycle, "let_in", lambda *args: 0)
+    id = enqueue(one, "a")
+    monkeypatch.undo()
+    assert parked() == [id]
+    make(repairs, Ending.DIED, [])
+    assert parked() == []
+
+
+def test_a_dead_dispatcher_makes_way_at_once(repairs):
+    dead, other = uuid.uuid4(), uuid.uuid4()
+    worker_sql.RUN_FOR_OFFICE.rows(office="dispatcher", worker=dead, term="1 hour")
+    make(repairs, Ending.DIED, [], worker=dead)
+    assert worker_sql.RUN_FOR_OFFICE.rows(office="dispatcher", worker=other, term="1 hour")
