@@ -18,19 +18,20 @@ class Forgetter:
     def __init__(self) -> None:
         self._after = ""
 
-    def forget(self) -> int:
+    def forget(self) -> tuple[int, list[str]]:
         """
-        Delete the next unused semaphores and return how many.
+        Delete the next unused semaphores and return how many, and the keys that were locked.
 
-        Nobody can lose by it: who wants one makes it anew. Locks: semaphores (skipping).
+        Nobody can lose by it: who wants one makes it anew. Whoever found one locked relies on the caller to look again
+        at these keys after the commit. Locks: semaphores (skipping).
         """
         keys = [key for (key,) in sql.UNUSED.tuples(after=self._after, limit=BATCH)]
         self._after = keys[-1] if len(keys) == BATCH else ""
         if not keys:
-            return 0
+            return 0, []
         with transaction.atomic(using=database()):
             locked = [key for key, _ in sql.LOCK_FREE.tuples(keys=keys)]
-            return sql.FORGET.count(keys=locked) if locked else 0
+            return (sql.FORGET.count(keys=locked) if locked else 0), locked
 
 
 def reap_slots(after: int) -> tuple[int, set[str]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
-from django_pgbus.concurrency.policy import Limit
+from django_pgbus.concurrency.policy import DURATION, Limit
 from django_pgbus.concurrency.slots import Terms
 from django_pgbus.exceptions import InvalidKey
 from django_pgbus.postgres.keys import shown, stored, why_unusable
@@ -81,9 +81,14 @@ def read(text: str) -> Constraints:
     parts = json.loads(text)
     unique, limit = parts.get("unique"), parts.get("limit")
     return Constraints(
-        unique=BoundKey(**unique) if unique else None,
-        limit=BoundLimit(**limit) if limit else None,
+        unique=BoundKey(**_known(BoundKey, unique)) if unique else None,
+        limit=BoundLimit(**_known(BoundLimit, limit)) if limit else None,
     )
+
+
+def _known(kind: type[Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that this version knows: during a rolling deploy a newer one may write more."""
+    return {field: part[field] for field in kind.__slots__}
 
 
 def of(text: str | None) -> Constraints:
@@ -149,15 +154,23 @@ def _key_of(
     return key
 
 
+UNREADABLE = Terms(name="", to=1, duration=DURATION.total_seconds())
+
+
 def terms_of(path: str, constraints: str) -> Terms:
     """
     Return what this process's code declares for a parked task (semantics 4.8).
 
     Where the task cannot be imported here, what was declared when it was enqueued: it is let in, and its ImportError
-    tells. Where it declares no limit any more, none.
+    tells. Where it declares no limit any more, none. One that cannot be read is let in alone: it fails as an attempt,
+    and stops nobody else.
     """
-    carried = read(constraints)
-    assert carried.limit is not None
+    try:
+        carried = read(constraints)
+    except Exception:  # damaged by hand
+        return UNREADABLE
+    if carried.limit is None:
+        return UNREADABLE
     try:
         task = find_task(path)
     except Exception:  # importing runs code of the project

@@ -204,7 +204,7 @@ class _Entrance:
                     transaction.set_rollback(True, using=database())  # The locks go with it.
         else:
             self._until_decided()
-        _let_in_after_commit(self._semaphores, ())
+        let_in_after_commit(self._semaphores, ())
         return [entrant.outcome for entrant in self._entrants if entrant.outcome is not None]
 
     def _until_decided(self) -> None:
@@ -307,8 +307,12 @@ class _Freed:
         let_in(self.semaphores, self.keys)
 
 
-def _let_in_after_commit(semaphores: Iterable[str], unique_keys: Iterable[str]) -> None:
-    """Where Django runs no hooks (autocommit is off), the sweep finds them."""
+def let_in_after_commit(semaphores: Iterable[str], unique_keys: Iterable[str] = ()) -> None:
+    """
+    Let in who waits for these once the caller's transaction, if there is one, is committed.
+
+    Where Django runs no hooks (autocommit is off), the sweep finds them. Locks: none.
+    """
     semaphores, unique_keys = set(semaphores), set(unique_keys)
     connection = connections[database()]
     if not (semaphores or unique_keys) or not (connection.in_atomic_block or connection.get_autocommit()):
@@ -382,7 +386,7 @@ def pick_up(deliveries: Sequence[Delivery]) -> PickedUp:
             return _take_both(deliveries, bound)
 
     picked, semaphores, unique_keys = retrying(transition)
-    _let_in_after_commit(semaphores, unique_keys)  # Parked, committed, now look again.
+    let_in_after_commit(semaphores, unique_keys)  # Parked, committed, now look again.
     if picked.parked:
         signals.jobs_parked.send_robust(sender=None, count=len(picked.parked))
     for delivery in picked.dropped:
@@ -413,7 +417,7 @@ def _take_both(deliveries: Sequence[Delivery], bound: dict[int, Constraints]) ->
         for d in deliveries
         if d.id in leased and (key := bound[d.id].while_executing) and (d.id not in limited or d.id in placed)
     ]
-    has_key = keys.take(wanted)
+    has_key, contested = keys.take(wanted)
     waits_for_key = {want.message: want.key for want in wanted if want.message not in has_key}
     semaphores = set(slots.free(sorted(waits_for_key.keys() & placed)))
     parks = []
@@ -433,7 +437,9 @@ def _take_both(deliveries: Sequence[Delivery], bound: dict[int, Constraints]) ->
             picked.taken.append(delivery)
     settled_now = [id for id, discarded in parked.park(parks).items() if discarded]
     freed = keys.free(settled_now)
-    return picked, semaphores, {*freed, *waits_for_key.values()}
+    # A key that an open transaction enqueues with cannot be seen: looked at now it would seem free, and be parked for again
+    # and again until that transaction ends. The sweep looks later.
+    return picked, semaphores, {*freed, *waits_for_key.values()} - contested
 
 
 def _park(
@@ -473,7 +479,7 @@ def move_due(queues: Sequence[str]) -> list[tuple[str, int, bool, int]]:
     Each is a transaction of its own. Locks: delayed (skipping), blocked_executions (skipping).
     """
     moved = retrying(lambda: delayed.move_due(queues))
-    _let_in_after_commit(*retrying(lambda: parked.make_due(queues)))
+    let_in_after_commit(*retrying(lambda: parked.make_due(queues)))
     return moved
 
 
@@ -602,7 +608,7 @@ def _evict(seen: Sequence[Seen], *, even_running: bool, only: Collection[tuple[i
             running = {row.id for row in states.values() if row.id not in quiet or row.leased}
             freed = [key for _, key in slots.free_seen([slot for slot in seen if slot.message not in running])]
             freed += slots.free(sorted(_return(fenced_out)))
-            _let_in_after_commit(freed, ())
+            let_in_after_commit(freed, ())
             return len(freed), set(freed)
 
     return retrying(transition)[0]
@@ -652,7 +658,7 @@ def settled(ids: Sequence[int], waiting: Sequence[int] = ()) -> None:
     ids, waiting = sorted(ids), sorted(waiting)
     freed = slots.free(ids)
     slots.stop_leases(waiting)
-    _let_in_after_commit(freed, [*keys.free(ids), *keys.stop_executing(waiting)])
+    let_in_after_commit(freed, [*keys.free(ids), *keys.stop_executing(waiting)])
 
 
 def succeed(successes: Sequence[Success], now: float) -> set[int]:
@@ -724,7 +730,7 @@ def _park_until_due(puts: Sequence[PutOff], limits: dict[int, constraints.BoundL
         )
         discarded = [id for id, instead in rows.items() if instead]
         snoozed = [id for id in rows if id not in discarded]
-        _let_in_after_commit(slots.free(sorted(rows)), [*keys.stop_executing(snoozed), *keys.free(discarded)])
+        let_in_after_commit(slots.free(sorted(rows)), [*keys.stop_executing(snoozed), *keys.free(discarded)])
         return rows
 
 
@@ -812,7 +818,7 @@ def _discard_once(wanted: list[int]) -> tuple[set[int], set[int]]:
         constrained = sorted(row.id for row in waiting if row.constrained)
         freed = slots.free(constrained)
         discarded = parked.discard([id for id in wanted if id not in marked])
-        _let_in_after_commit(freed, keys.free(sorted([*constrained, *discarded])))
+        let_in_after_commit(freed, keys.free(sorted([*constrained, *discarded])))
         return {*(row.id for row in waiting), *discarded}, marked
 
 
@@ -831,7 +837,7 @@ def discard_parked(
     def transition() -> int:
         with transaction.atomic(using=database()):
             ids = parked.discard(parked.of_key(waits_for, stored(key), highest, DISCARDS, seen_at))
-            _let_in_after_commit((), keys.free(sorted(ids)))
+            let_in_after_commit((), keys.free(sorted(ids)))
             return len(ids)
 
     total = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from django_pgbus.concurrency import parked, sql
+from django_pgbus.concurrency import sweeps as concurrency
 from django_pgbus.concurrency.sweeps import reap_slots
 from django_pgbus.conf import get_settings
 from django_pgbus.postgres import retrying
@@ -97,3 +98,20 @@ class KeyReaper:
         if keys:
             lifecycle.let_in((), keys)
         return len(keys)
+
+
+class SemaphoreForgetter:
+    """Deletes semaphores that nobody holds or waits for, and looks again at those that it had locked."""
+
+    def __init__(self) -> None:
+        self._forgetter = concurrency.Forgetter()
+
+    def forget(self) -> int:
+        """
+        Delete the next of them and return how many.
+
+        Locks: semaphores (skipping); then in transactions of its own what `lifecycle.let_in` locks.
+        """
+        count, locked = self._forgetter.forget()
+        lifecycle.let_in_after_commit(locked)
+        return count

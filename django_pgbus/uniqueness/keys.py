@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from django.db import OperationalError, connections, transaction
+
+from django_pgbus.conf import database
 from django_pgbus.postgres import retrying
 from django_pgbus.postgres.keys import stored
+from django_pgbus.postgres.retrying import sqlstate
 from django_pgbus.uniqueness import sql
+
+PATIENCE: Final = "100ms"  # of a worker, with a transaction that has taken or frees a key that it needs
+NO_PATIENCE: Final = "1ms"  # once one of them was found: with each of the rest
+LOCK_NOT_AVAILABLE: Final = "55P03"
 
 
 class Wanted(NamedTuple):
@@ -28,25 +36,42 @@ class Holder(NamedTuple):
     delivery: int
 
 
-def take(wanted: Iterable[Wanted]) -> set[int]:
+def take(wanted: Iterable[Wanted]) -> tuple[set[int], set[str]]:
     """
-    Take keys for deliveries about to run and return the messages that have theirs.
+    Take keys for deliveries about to run; return the messages that have theirs, and the keys nobody can tell about.
 
-    Of several that want one key the first gets it. Locks: uniqueness_keys.
+    Of several that want one key the first gets it. A worker waits for no caller: a key that another transaction has
+    taken or frees and that does not end is contested, and nobody has it. Inside a transaction. Locks: uniqueness_keys.
     """
     first: dict[str, Wanted] = {}
     for one in wanted:
         first.setdefault(one.key, one)
-    if not first:
-        return set()
     rows = sorted(first.values())
-    taken = sql.TAKE.tuples(
-        keys=[one.key for one in rows],
-        names=[one.name for one in rows],
-        ids=[one.message for one in rows],
-        deliveries=[one.delivery for one in rows],
-        queues=[one.queue for one in rows],
-    )
+    taken = _take_all(rows, PATIENCE) if rows else set()
+    if taken is not None:
+        return taken, set()
+    each = {one.key: _take_all([one], NO_PATIENCE) for one in rows}
+    return {id for ids in each.values() if ids for id in ids}, {key for key, ids in each.items() if ids is None}
+
+
+def _take_all(rows: Sequence[Wanted], patience: str) -> set[int] | None:
+    """Return the messages that have their keys; None, and nobody has one, if another transaction is in the way."""
+    # In the transaction of somebody else (a project's test) its settings stay as they are.
+    inside = bool(connections[database()].savepoint_ids)
+    try:
+        with transaction.atomic(using=database()):
+            taken = sql.TAKE.tuples(
+                keys=[one.key for one in rows],
+                names=[one.name for one in rows],
+                ids=[one.message for one in rows],
+                deliveries=[one.delivery for one in rows],
+                queues=[one.queue for one in rows],
+                patience=None if inside else patience,
+            )
+    except OperationalError as error:
+        if sqlstate(error) == LOCK_NOT_AVAILABLE:
+            return None
+        raise
     return {id for (id,) in taken}
 
 

@@ -9,12 +9,16 @@ skips what is locked.
 from django_pgbus.postgres import Statement
 
 # At pick-up. One row per key: the second of a batch would change the row of the first. A row of the same message
-# is its own from an earlier delivery.
+# is its own from an earlier delivery. The sort reads all of the rest first, so patience is short before the first wait.
 TAKE = Statement(
     sql="""
+    WITH patience AS MATERIALIZED (
+        SELECT set_config('lock_timeout', coalesce(%(patience)s::text, current_setting('lock_timeout')), true)
+    )
     INSERT INTO pgbus_uniqueness_keys AS held (key, name, message_id, delivery, strategy, queue)
     SELECT wanted.key, wanted.name, wanted.message_id, wanted.delivery, 'while_executing', wanted.queue
-    FROM unnest(%(keys)s::text[], %(names)s::text[], %(ids)s::bigint[], %(deliveries)s::int[], %(queues)s::text[])
+    FROM patience
+    CROSS JOIN unnest(%(keys)s::text[], %(names)s::text[], %(ids)s::bigint[], %(deliveries)s::int[], %(queues)s::text[])
          AS wanted (key, name, message_id, delivery, queue)
     ORDER BY wanted.key
     ON CONFLICT (key) DO UPDATE

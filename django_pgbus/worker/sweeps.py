@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from django_pgbus.concurrency import sweeps as concurrency
 from django_pgbus.queues import sweeps
 from django_pgbus.tasks import sweeps as tasks
 from django_pgbus.worker import sql
@@ -30,7 +29,7 @@ SWEEPS: Final = (
     Sweep("let go on what waits", 5, tasks.GoOn().sweep, tasks.BATCH),
     Sweep("free slots of jobs that are nowhere", 60, tasks.SlotReaper().reap),
     Sweep("free keys of jobs that are nowhere", 60, tasks.KeyReaper().reap),
-    Sweep("forget unused semaphores", 300, concurrency.Forgetter().forget, concurrency.BATCH),
+    Sweep("forget unused semaphores", 300, tasks.SemaphoreForgetter().forget),
     Sweep("forget unused levels", 3600, sweeps.forget_levels, sweeps.BATCH),
     Sweep("purge archive", 60, sweeps.purge_archive, sweeps.BATCH),
     Sweep("purge dead letters", 300, sweeps.purge_dead_letters, sweeps.BATCH),

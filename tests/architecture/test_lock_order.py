@@ -125,6 +125,7 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "enter": lambda w: unique_or_error.enqueue("new"),
     "redrive": lambda w: lifecycle.redrive([w.dead.id, w.limited_dead]),
     "let_in": lambda w: (w.make_room(), lifecycle.let_in(["limit-gone"], ["runs"])),
+    "let_in_after_commit": lambda w: lifecycle.let_in_after_commit(["limit-gone"]),
     "pick_up": lambda w: lifecycle.pick_up(claim()),
     "presume_dead": lambda w: lifecycle.presume_dead(10),
     "release": lambda w: lifecycle.release("limit-runs", even_running=True),

@@ -159,7 +159,7 @@ def test_unused_semaphores_are_forgotten_a_batch_at_a_time(monkeypatch):
     used = enqueue(one, "used")
     monkeypatch.setattr(sweeps, "BATCH", 2)
     forgetter = sweeps.Forgetter()
-    assert sum(forgetter.forget() for _ in range(4)) == 5
+    assert sum(forgetter.forget()[0] for _ in range(4)) == 5
     assert [semaphore.key for semaphore in Semaphore.objects.all()] == ["used"]
     assert slots() == {used: 1}
 
