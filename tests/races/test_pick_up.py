@@ -12,13 +12,14 @@ from django.db import OperationalError, transaction
 from django_pgbus.models import BlockedExecution, Message, Slot
 from django_pgbus.queues import queue, sql
 from django_pgbus.tasks import lifecycle
+from django_pgbus.tasks.sweeps import GoOn
 from django_pgbus.worker.consumer import Consumer
 from tests import jobs
 from tests.constrained import alone, alone_and_one, alone_or_none, enqueue, keys, one, parked, slots, two, unique
 from tests.line import COMMITTED, claim, lapse, put, release, state, succeed
-from tests.races.guards import as_if_it_died_before_it_looked, at_once, fails_if, started, without
+from tests.races.guards import as_if_it_died_before_it_looked, fails_if, started, without
 from tests.running import a_worker
-from tests.sessions import sessions, until
+from tests.sessions import execute, sessions, until
 from tests.worker.test_consumer import worker  # noqa: F401  (a fixture)
 
 pytestmark = [COMMITTED, pytest.mark.races]
@@ -179,15 +180,39 @@ def test_a_discard_that_meets_a_pick_up_that_parks_settles_the_parked_row():
     assert state(id) == "discarded"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="Taking a while_executing key waits for a caller's transaction that enqueues with the same key"
-)
 def test_a_pick_up_waits_for_no_callers_transaction():
-    """One namespace: a task that is unique until executed may be enqueued, under a key that another needs to run."""
-    enqueue(alone, "k")
+    """
+    One namespace: a task that is unique until executed may be enqueued, under a key that another needs to run.
+
+    Who needs it is parked, and let in by the sweep once that transaction has ended without taking the key.
+    """
+    id = enqueue(alone, "k")
     (delivery,) = claim()
     with sessions(2) as (caller, picks_up):
         caller.open()
         caller.do(enqueue, unique, "k")
-        at_once(picks_up, lifecycle.pick_up, [delivery])
+        assert picks_up.do(lifecycle.pick_up, [delivery]).parked == [delivery]
+        caller.roll_back()
+    GoOn().sweep()
+    assert state(id) == "ready"
+
+
+def test_a_key_that_a_caller_holds_keeps_no_other_job_of_the_claim_from_running():
+    held, free = enqueue(alone, "k"), enqueue(alone, "free")
+    deliveries = claim()
+    with sessions(2) as (caller, picks_up):
+        caller.open()
+        caller.do(enqueue, unique, "k")
+        picked = picks_up.do(lifecycle.pick_up, deliveries)
         caller.commit()
+    assert [d.id for d in picked.parked] == [held]
+    assert [d.id for d in picked.taken] == [free]
+
+
+def test_a_pick_up_leaves_the_settings_of_its_transaction_as_they_were():
+    """It may be the transaction of a project's test, which goes on after it."""
+    enqueue(alone, "k")
+    with transaction.atomic():
+        before = execute("SHOW lock_timeout")
+        assert lifecycle.pick_up(claim()).taken
+        assert execute("SHOW lock_timeout") == before

@@ -51,6 +51,7 @@ from tests.races.guards import (
     at_once,
     at_the_same_time,
     fails_if,
+    patient,  # noqa: F401  (a fixture for all tests here)
     started,
     waits,
     without,
