@@ -164,6 +164,10 @@ def _holders_presumed_dead(*, count: int, **kwargs: Any) -> None:
     logger.warning("%d holders of slots were silent for too long: presumed dead, their slots are free.", count)
 
 
+def _promotion_failed(*, key: str, exception: BaseException, **kwargs: Any) -> None:
+    logger.error("The parked jobs of the key %.200r could not be promoted.", key, exc_info=exception)
+
+
 def _key_taken_over(*, key: str, **kwargs: Any) -> None:
     logger.warning("The key %.200r was freed: the run that held it has lost its lease.", key)
 
@@ -180,6 +184,7 @@ LINES: dict[Signal, Callable[..., None]] = {
     signals.jobs_parked: _jobs_parked,
     signals.jobs_promoted: _jobs_promoted,
     signals.holders_presumed_dead: _holders_presumed_dead,
+    signals.promotion_failed: _promotion_failed,
     signals.key_taken_over: _key_taken_over,
     signals.backoff_broken: _backoff_broken,
     signals.leases_released: _leases_released,

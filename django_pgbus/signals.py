@@ -19,6 +19,7 @@ limit_reached = Signal()  # task (path), key, limit: dropped at enqueue (discard
 jobs_parked = Signal()  # count
 jobs_promoted = Signal()  # count; sent by whoever promotes, a web process too
 holders_presumed_dead = Signal()  # count: silent for longer than their duration, their slots are free
+promotion_failed = Signal()  # key, exception: its parked jobs wait for the next sweep, others do not
 key_taken_over = Signal()  # key: its holder had fallen silent and is fenced out
 backoff_broken = Signal()  # task (path), exception: the task's own backoff function failed
 leases_released = Signal()  # count: messages of silent workers went back into the line

@@ -65,21 +65,23 @@ def make_due(queues: Sequence[str], limit: int = BATCH) -> tuple[set[str], set[s
     return {key for waits_for, key in rows if waits_for == "semaphore"}, {k for w, k in rows if w == "key"}
 
 
-def promote_for_keys(keys: Sequence[str]) -> tuple[list[Any], dict[str, tuple[int, str]]]:
+def promote_for_keys(keys: Sequence[str]) -> tuple[list[Any], dict[str, tuple[int, str]], list[tuple[str, int]]]:
     """
     Let the best that waits for each of these uniqueness keys go, and return the rows now in the line.
 
     One that is limited gets no slot here: it waits for its semaphore from now on, and the caller promotes there; these
-    are returned as {key: (id, semaphore)}. Inside a transaction of the caller. Locks: blocked_executions (skipping).
+    are returned as {key: (id, semaphore)}, and then the (key, id) of those that go. Inside a transaction of the caller.
+    Locks: blocked_executions (skipping).
     """
     rows = sql.NEXT_FOR_KEY.rows(keys=sorted(keys))
     limited = {row.key: (row.id, row.semaphore) for row in rows if row.semaphore is not None}
     if limited:
         sql.POINT_TO_SEMAPHORE.count(ids=[id for id, _ in limited.values()])
-    free = [row.id for row in rows if row.semaphore is None]
+    goes = [(row.key, row.id) for row in rows if row.semaphore is None]
+    free = [id for _, id in goes]
     nothing: list[None] = [None] * len(free)
     moved = sql.PROMOTE.rows(ids=free, ordinals=nothing, durations=nothing, constraints=nothing) if free else []
-    return moved, limited
+    return moved, limited, goes
 
 
 def waited_for_among(keys: Iterable[str]) -> list[str]:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from itertools import count, groupby
 from typing import Any, Final, NamedTuple
 
-from django.db import transaction
+from django.db import connections, transaction
 
+from django_pgbus import signals
 from django_pgbus.concurrency import sql
 from django_pgbus.conf import database, get_settings
-from django_pgbus.postgres import retrying
+from django_pgbus.postgres import is_connection_loss, retrying
 from django_pgbus.queues import heartbeat
 from django_pgbus.queues.message import Delivery
 
@@ -90,15 +91,38 @@ def promote_while_there_is_room(keys: Iterable[str], terms_of: TermsOf) -> list[
     wanted = sorted(set(keys))
     rows: list[Any] = []
     for start in range(0, len(wanted), BATCH):
-        chunk = wanted[start : start + BATCH]
-        in_vain = 0
-        for _ in range(ROUNDS):
-            roomy = look(chunk, terms_of)
-            if not roomy or in_vain == IN_VAIN:
-                break
+        rows += _promote_all(wanted[start : start + BATCH], terms_of)
+    return rows
+
+
+def _promote_all(keys: Sequence[str], terms_of: TermsOf) -> list[Any]:
+    rows: list[Any] = []
+    in_vain = 0
+    for _ in range(ROUNDS):
+        roomy = look(keys, terms_of)
+        if not roomy or in_vain == IN_VAIN:
+            break
+        try:
             moved = promote(roomy, terms_of)
-            in_vain = 0 if moved else in_vain + 1
-            rows += moved
+        except Exception as error:
+            if is_connection_loss(error) or connections[database()].in_atomic_block:
+                raise
+            # One of them cannot be promoted, whatever it is: the others can.
+            moved = _one_by_one(roomy, terms_of)
+        in_vain = 0 if moved else in_vain + 1
+        rows += moved
+    return rows
+
+
+def _one_by_one(roomy: Mapping[str, Room], terms_of: TermsOf) -> list[Any]:
+    rows: list[Any] = []
+    for key, room in roomy.items():
+        try:
+            rows += promote({key: room}, terms_of)
+        except Exception as error:
+            if is_connection_loss(error):
+                raise
+            signals.promotion_failed.send_robust(sender=None, key=key, exception=error)
     return rows
 
 
@@ -170,8 +194,11 @@ def reserve(wanted: Sequence[str], terms: Mapping[str, Terms]) -> list[int | Non
     keys = sorted(set(wanted))
     while True:
         _create({key: terms[key] for key in keys}, wait=True)
-        if len(sql.LOCK.tuples(keys=keys)) == len(keys):
+        locked = dict(sql.LOCK.tuples(keys=keys))
+        if len(locked) == len(keys):
             break  # Else one was swept in between.
+    if changed := {key: to for key in keys if (to := terms[key].to or 1) != locked[key]}:
+        sql.SET_CAPACITY.count(keys=list(changed), capacities=list(changed.values()))
     held = _held(keys)
     most = [terms[key].to or 1 for key in keys]
     parked = dict(sql.PARKED_BEFORE.tuples(keys=keys, limits=most))

@@ -9,7 +9,9 @@ from django.db import transaction
 
 
 class Hook(Protocol):
-    """Something filled while the transaction lasts."""
+    """Something filled while the transaction lasts; `spoken` once it has been said."""
+
+    spoken: bool
 
     def speak(self) -> None:
         """Say it; called after the commit."""
@@ -22,7 +24,8 @@ def hook_of(connection: Any, make: Callable[[], H]) -> H:
     """
     Return the hook of this kind that will speak after the commit of this transaction.
 
-    An earlier one serves if it stands in the list still and in no savepoint that this call is not in: then it
+    An earlier one serves if it stands in the list still (Django leaves there what a test has executed: that one has spoken)
+    and in no savepoint that this call is not in: then it
     speaks whenever what this call wrote is committed. Outside of a transaction it is a new one, which the caller
     registers once it is filled: Django would call it at once.
     """
@@ -31,8 +34,8 @@ def hook_of(connection: Any, make: Callable[[], H]) -> H:
     savepoints = frozenset(connection.savepoint_ids)
     hooks: dict[Any, tuple[H, frozenset[str]]] = connection.__dict__.setdefault("_pgbus_hooks", {})
     hook, inside = hooks.get(make, (None, savepoints))
-    stands = hook is not None and any(getattr(e[1], "__self__", None) is hook for e in connection.run_on_commit)
-    if hook is None or not stands or not inside <= savepoints:
+    stands = any(getattr(e[1], "__self__", None) is hook for e in reversed(connection.run_on_commit))
+    if hook is None or hook.spoken or not stands or not inside <= savepoints:
         hook = make()
         hooks[make] = (hook, savepoints)
         transaction.on_commit(hook.speak, using=connection.alias, robust=True)

@@ -95,7 +95,11 @@ def renew(held: Held, lease: float) -> Beat:
         now = {id: (number, leased) for id, number, leased in sql.LEASES.tuples(ids=[d.id for d in missing])}
         for delivery in missing:
             # Settled here meanwhile: its end is known, and nobody superseded it.
-            if now.get(delivery.id) != (delivery.delivery, True) and held.has(delivery) and not delivery.superseded:
+            if (
+                now.get(delivery.id) != (delivery.delivery, True)
+                and held.has(delivery)
+                and not (delivery.superseded or delivery.ended)
+            ):
                 delivery.superseded = True
                 beat.superseded.append(delivery)
     return beat

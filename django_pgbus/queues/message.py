@@ -20,9 +20,10 @@ class Delivery:
     """
     One claim of a message by this process.
 
-    `started`, `ended`, `superseded`, `discard` and `hand_back` (its process stops) are written by the thread that learns of
-    it; `confirmed_at` is the monotonic time before the last statement that set or renewed its lease was sent, and
-    `lease` how many seconds of silence from then on mean that somebody else may run it.
+    `started`, `ended`, `superseded`, `discard`, `hand_back` (its process stops) and `not_picked_up` (it fails without
+    having run) are written by the thread that learns of it; `confirmed_at` is the monotonic time before the last statement
+    that set or renewed its lease was sent, and `lease` how many seconds of silence from then on mean that somebody else
+    may run it.
     """
 
     position: int
@@ -43,6 +44,7 @@ class Delivery:
     discard: bool = False
     hand_back: bool = False
     ended: bool = False
+    not_picked_up: Exception | None = None
     started_at: float = 0.0
 
     @property

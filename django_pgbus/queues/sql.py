@@ -292,11 +292,16 @@ LEASES = Statement(
     """
 )
 
-# At pick-up: which of the deliveries just claimed are still leased under their number.
+# Which of these deliveries are still leased under their number. With `patience` nothing in this transaction waits longer
+# for a lock: it is set before the first row comes out, and with it before the first is locked.
 LOCK_LEASED = Statement(
     sql="""
+    WITH patience AS MATERIALIZED (
+        SELECT set_config('lock_timeout', coalesce(%(patience)s::text, current_setting('lock_timeout')), true)
+    )
     SELECT message.id
-    FROM pgbus_messages AS message
+    FROM patience
+    CROSS JOIN pgbus_messages AS message
     JOIN unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS held (id, delivery) ON held.id = message.id
     WHERE message.delivery = held.delivery
       AND message.leased_until IS NOT NULL

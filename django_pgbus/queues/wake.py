@@ -58,15 +58,17 @@ _sent = _Sent()
 class _Hook:
     """What one transaction has to say once it is committed."""
 
-    __slots__ = ("began", "levels", "soonest")
+    __slots__ = ("began", "levels", "soonest", "spoken")
 
     def __init__(self) -> None:
+        self.spoken = False
         self.began = time.monotonic()
         self.levels: dict[Level, int] = {}
         self.soonest: dict[str, float] = {}  # by the monotonic clock: the transaction may last
 
     def speak(self) -> None:
         """Announce and wake; registered as a bound method, since Django logs a failing hook by its name."""
+        self.spoken = True
         now = time.monotonic()
         due_in = {queue: max(0.0, at - now) for queue, at in self.soonest.items()}
         _speak(self.levels, due_in, coalesced=now - self.began < COALESCE)

@@ -14,12 +14,14 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from django_pgbus.concurrency.policy import DURATION, Limit
+from django_pgbus.concurrency.policy import ON_CONFLICT as ON_LIMIT_CONFLICT
 from django_pgbus.concurrency.slots import Terms
 from django_pgbus.exceptions import InvalidKey
 from django_pgbus.postgres.keys import shown, stored, why_unusable
 from django_pgbus.tasks.compat import AnyTask
 from django_pgbus.tasks.lookup import find_task
-from django_pgbus.uniqueness.policy import Unique
+from django_pgbus.uniqueness.policy import ON_CONFLICT as ON_UNIQUE_CONFLICT
+from django_pgbus.uniqueness.policy import STRATEGIES, Unique
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,18 +79,40 @@ class Constraints:
 
 @lru_cache(maxsize=4096)
 def read(text: str) -> Constraints:
-    """Return what a message carries."""
+    """
+    Return what a message carries; raises ValueError for what no version of ours has written.
+
+    Fields that are not known are passed over: during a rolling deploy a newer version may write more.
+    """
     parts = json.loads(text)
+    if not isinstance(parts, dict):
+        raise ValueError("The stored constraints are no object.")
     unique, limit = parts.get("unique"), parts.get("limit")
     return Constraints(
-        unique=BoundKey(**_known(BoundKey, unique)) if unique else None,
-        limit=BoundLimit(**_known(BoundLimit, limit)) if limit else None,
+        unique=_key_in(unique) if unique is not None else None, limit=_limit_in(limit) if limit is not None else None
     )
 
 
-def _known(kind: type[Any], part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that this version knows: during a rolling deploy a newer one may write more."""
-    return {field: part[field] for field in kind.__slots__}
+def _key_in(part: Any) -> BoundKey:
+    match part:
+        case {"key": str(key), "name": str(name), "strategy": str(strategy), "on_conflict": str(on_conflict)}:
+            if why_unusable(key) is None and strategy in STRATEGIES and on_conflict in ON_UNIQUE_CONFLICT:
+                return BoundKey(key=key, name=name, strategy=strategy, on_conflict=on_conflict)
+    raise ValueError("The stored uniqueness key cannot be read.")
+
+
+def _limit_in(part: Any) -> BoundLimit:
+    match part:
+        case {"key": str(key), "name": str(name), "to": int(to), "duration": int() | float() as duration, **rest}:
+            on_conflict = rest.get("on_conflict")
+            if (
+                why_unusable(key) is None
+                and 1 <= to < 2**31
+                and 0 < duration < 1e9
+                and on_conflict in ON_LIMIT_CONFLICT
+            ):
+                return BoundLimit(key=key, name=name, to=to, duration=float(duration), on_conflict=str(on_conflict))
+    raise ValueError("The stored limit cannot be read.")
 
 
 def of(text: str | None) -> Constraints:
@@ -143,7 +167,7 @@ def _key_of(
         key = function(*args, **kwargs)
     except Exception as error:
         raise InvalidKey(
-            f"The key of {decorator} on {task.module_path} could not be computed: {type(error).__name__}: {error}. "
+            f"The key of {decorator} on {task.module_path} could not be computed ({type(error).__name__}). "
             "It is called with the task's own arguments, as JSON gives them back."
         ) from error
     if problem := why_unusable(key):
@@ -173,10 +197,22 @@ def terms_of(path: str, constraints: str) -> Terms:
         return UNREADABLE
     try:
         task = find_task(path)
-    except Exception:  # importing runs code of the project
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # importing runs code of the project, which may even exit
         return carried.limit.terms
     limit: Limit | None = getattr(task, "limit", None)
     if limit is None:
         rest = replace(carried, limit=None).text()
         return Terms(name="", to=None, duration=0.0, constraints=rest or "{}")
     return Terms(name=carried.limit.name, to=limit.to, duration=limit.seconds)
+
+
+def as_declared_now(path: str, carried: Constraints) -> Constraints:
+    """Return what a task that enters again is bound to: its keys as computed once, its limit as declared by now."""
+    if carried.limit is None:
+        return carried
+    terms = terms_of(path, carried.text() or "")
+    if terms.to is None:
+        return replace(carried, limit=None)
+    return replace(carried, limit=replace(carried.limit, to=terms.to, duration=terms.duration))

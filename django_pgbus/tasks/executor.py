@@ -147,6 +147,8 @@ class Executor:
             return spent
         run = Run(self, delivery, runnable, (), {}, None, time.monotonic())
         try:
+            if delivery.not_picked_up is not None:
+                raise delivery.not_picked_up
             run.args, run.kwargs = payload.decode(delivery.payload)
             constraints.of(delivery.constraints)  # What cannot be read cannot have been kept: a failed attempt.
             run.result = self._running(run)
@@ -242,6 +244,7 @@ class Executor:
                     success = Success(delivery=run.delivery, result=encoded, ran_for=ended - run.began, ended=ended)
                     if not lifecycle.succeed([success], ended):
                         raise TaskSuperseded("Another delivery took over; this transaction is rolled back.")
+                    run.delivery.ended = True  # A beat that finds it gone has not lost it.
             except OperationalError as error:
                 if is_conflict(error) and tries < CONFLICT_TRIES:
                     continue

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import connections, transaction
+from django.db import OperationalError, connections, transaction
 
 from django_pgbus import signals
 from django_pgbus.concurrency import parked, slots
@@ -26,6 +26,7 @@ from django_pgbus.postgres.after_commit import hook_of
 from django_pgbus.postgres.arrays import numbers, texts
 from django_pgbus.postgres.keys import stored
 from django_pgbus.postgres.moments import moment
+from django_pgbus.postgres.retrying import sqlstate
 from django_pgbus.queues import delayed, queue, sql, wake
 from django_pgbus.queues.line import Line
 from django_pgbus.queues.message import Delivery, Level
@@ -54,6 +55,9 @@ TRIES: Final = 3  # to name a holder that is gone each time
 MOST_SLOTS: Final = 10_000  # of one key, in one release
 DISCARDS: Final = 500  # parked tasks in one transaction
 WAITERS: Final = 100  # tried for one free key; the sweep goes on
+PATIENCE: Final = "100ms"  # of a pick-up, with whoever holds what it needs
+NO_PATIENCE: Final = "1ms"  # once somebody was found: with each of the rest
+LOCK_NOT_AVAILABLE: Final = "55P03"
 
 
 # --- enter --------------------------------------------------------------------------------------------
@@ -128,13 +132,14 @@ def redrive(ids: Iterable[int]) -> Redriven:
     def transition() -> tuple[list[Any], list[int], dict[int, Entered]]:
         with transaction.atomic(using=database()):
             letters = sql.LOCK_DEAD.rows(ids=wanted)
-            bound = [letter for letter in letters if letter.constraints is not None]
-            again = _enter_again(bound)
+            # One whose constraints cannot be read fails as an attempt, and is a dead letter again with that reason.
+            bound = {letter.id: one for letter in letters if (one := _readable(letter.constraints)) != constraints.NONE}
+            again = _enter_again([letter for letter in letters if letter.id in bound], bound)
             entered = [id for id, entered in again.items() if isinstance(entered, Enqueued)]
             refused: dict[int, Entered] = {id: why for id, why in again.items() if not isinstance(why, Enqueued)}
             if entered:
                 sql.DELETE_DEAD.count(ids=entered)
-            free = [letter.id for letter in letters if letter.constraints is None]
+            free = [letter.id for letter in letters if letter.id not in bound]
             return sql.REDRIVE.rows(ids=free) if free else [], entered, refused
 
     rows, entered, refused = retrying(transition)
@@ -142,7 +147,7 @@ def redrive(ids: Iterable[int]) -> Redriven:
     return Redriven(ids=sorted([*entered, *(row.id for row in rows)]), refused=refused)
 
 
-def _enter_again(letters: Sequence[Any]) -> dict[int, Entered]:
+def _enter_again(letters: Sequence[Any], bound: dict[int, Constraints]) -> dict[int, Entered]:
     entrants = [
         _Entrant(
             NewWork(
@@ -151,7 +156,7 @@ def _enter_again(letters: Sequence[Any]) -> dict[int, Entered]:
                 queue=letter.queue,
                 priority=letter.priority,
                 backend=letter.backend,
-                constraints=constraints.read(letter.constraints),
+                constraints=constraints.as_declared_now(letter.task, bound[letter.id]),
             ),
             id=letter.id,
             delivery=letter.delivery + 1,
@@ -296,14 +301,16 @@ class _Entrance:
 class _Freed:
     """What a transaction freed, or whoever it parked waits for: looked at again once it is committed."""
 
-    __slots__ = ("keys", "semaphores")
+    __slots__ = ("keys", "semaphores", "spoken")
 
     def __init__(self) -> None:
+        self.spoken = False
         self.semaphores: set[str] = set()
         self.keys: set[str] = set()
 
     def speak(self) -> None:
         """Let in whoever waits for it."""
+        self.spoken = True
         let_in(self.semaphores, self.keys)
 
 
@@ -353,7 +360,9 @@ def _let_in_for_keys(wanted: set[str]) -> list[Any]:
 
         def transition(free: set[str] = free) -> tuple[list[Any], dict[str, tuple[int, str]]]:
             with transaction.atomic(using=database()):
-                return parked.promote_for_keys(sorted(free))
+                moved, pointed, waiters = parked.promote_for_keys(sorted(free))
+                keys.reserve(waiters)
+                return moved, pointed
 
         moved, pointed = retrying(transition)
         rows += moved
@@ -362,6 +371,7 @@ def _let_in_for_keys(wanted: set[str]) -> list[Any]:
         )
         rows += let_go
         going = {row.id for row in let_go}
+        keys.reserve((key, id) for key, (id, _) in pointed.items() if id in going)
         # One that found no slot waits for its semaphore now; the next may have the key.
         wanted = {key for key, (id, _) in pointed.items() if id not in going}
     return rows
@@ -372,21 +382,20 @@ def pick_up(deliveries: Sequence[Delivery]) -> PickedUp:
     Take slot and key for deliveries just claimed, both or neither, and say which may run.
 
     The limit is tested again here: a delivery whose slot is gone is parked once more. One that finds its key held is
-    parked too, or dropped, as its policy says; no attempt is counted. Keys whose holders are silent are taken over before,
-    in another transaction; who waits for what is given back is let in after the commit.
+    parked too, or dropped, as its policy says; no attempt is counted. A worker waits for no caller: one whose message, slot
+    or key another transaction holds is contested, and asked for again later. Keys whose holders are silent are taken
+    over before, in another transaction; who waits for what is given back is let in after the commit.
     Locks: messages, semaphore_slots, uniqueness_keys.
     """
     bound = {delivery.id: _readable_constraints(delivery) for delivery in deliveries}
     needed = {id: key for id, one in bound.items() if (key := one.while_executing)}
     if needed:
         _take_over(sorted({key.key for key in needed.values()}))
-
-    def transition() -> tuple[PickedUp, set[str], set[str]]:
-        with transaction.atomic(using=database()):
-            return _take_both(deliveries, bound)
-
-    picked, semaphores, unique_keys = retrying(transition)
-    let_in_after_commit(semaphores, unique_keys)  # Parked, committed, now look again.
+    picked = _picked_up(deliveries, bound, PATIENCE)
+    if picked is None:
+        picked = PickedUp()
+        for delivery in deliveries:  # It may be one of many that is contested.
+            picked.add(_picked_up([delivery], bound, NO_PATIENCE) or PickedUp(contested=[delivery]))
     if picked.parked:
         signals.jobs_parked.send_robust(sender=None, count=len(picked.parked))
     for delivery in picked.dropped:
@@ -397,19 +406,47 @@ def pick_up(deliveries: Sequence[Delivery]) -> PickedUp:
     return picked
 
 
+def _picked_up(deliveries: Sequence[Delivery], bound: dict[int, Constraints], patience: str) -> PickedUp | None:
+    """Return None, and nothing has changed, if another transaction was in the way."""
+    # In the transaction of somebody else (a project's test) its settings stay as they are.
+    wait = None if connections[database()].in_atomic_block else patience
+
+    def transition() -> tuple[PickedUp, set[str], set[str]] | None:
+        try:
+            with transaction.atomic(using=database()):
+                return _take_both(deliveries, bound, wait)
+        except OperationalError as error:
+            if wait is not None and sqlstate(error) == LOCK_NOT_AVAILABLE:
+                return None
+            raise
+
+    taken = retrying(transition)
+    if taken is None:
+        return None
+    picked, semaphores, unique_keys = taken
+    for delivery in (*picked.parked, *picked.dropped, *picked.lost):
+        delivery.ended = True  # A beat that finds it gone has not lost it.
+    let_in_after_commit(semaphores, unique_keys)  # Parked, committed, now look again.
+    return picked
+
+
 def _readable_constraints(delivery: Delivery) -> Constraints:
+    return _readable(delivery.constraints)
+
+
+def _readable(text: str | None) -> Constraints:
     try:
-        return constraints.of(delivery.constraints)
+        return constraints.of(text)
     except Exception:  # Damaged by hand: the executor finds out too, and fails the attempt before it runs.
         return constraints.NONE
 
 
-def _take_both(deliveries: Sequence[Delivery], bound: dict[int, Constraints]) -> tuple[PickedUp, set[str], set[str]]:
+def _take_both(
+    deliveries: Sequence[Delivery], bound: dict[int, Constraints], patience: str | None
+) -> tuple[PickedUp, set[str], set[str]]:
     picked = PickedUp()
-    leased = {
-        id
-        for (id,) in sql.LOCK_LEASED.tuples(ids=[d.id for d in deliveries], deliveries=[d.delivery for d in deliveries])
-    }
+    pairs = _pairs([(delivery.id, delivery.delivery) for delivery in deliveries])
+    leased = {id for (id,) in sql.LOCK_LEASED.tuples(**pairs, patience=patience)}
     limited = {id: limit for id in leased if (limit := bound[id].limit)}
     placed = slots.start_leases(sorted(limited))
     wanted = [
@@ -417,7 +454,7 @@ def _take_both(deliveries: Sequence[Delivery], bound: dict[int, Constraints]) ->
         for d in deliveries
         if d.id in leased and (key := bound[d.id].while_executing) and (d.id not in limited or d.id in placed)
     ]
-    has_key, contested = keys.take(wanted)
+    has_key = keys.take(wanted)
     waits_for_key = {want.message: want.key for want in wanted if want.message not in has_key}
     semaphores = set(slots.free(sorted(waits_for_key.keys() & placed)))
     parks = []
@@ -437,9 +474,7 @@ def _take_both(deliveries: Sequence[Delivery], bound: dict[int, Constraints]) ->
             picked.taken.append(delivery)
     settled_now = [id for id, discarded in parked.park(parks).items() if discarded]
     freed = keys.free(settled_now)
-    # A key that an open transaction enqueues with cannot be seen: looked at now it would seem free, and be parked for again
-    # and again until that transaction ends. The sweep looks later.
-    return picked, semaphores, {*freed, *waits_for_key.values()} - contested
+    return picked, semaphores, {*freed, *waits_for_key.values()}
 
 
 def _park(
@@ -658,7 +693,7 @@ def settled(ids: Sequence[int], waiting: Sequence[int] = ()) -> None:
     ids, waiting = sorted(ids), sorted(waiting)
     freed = slots.free(ids)
     slots.stop_leases(waiting)
-    let_in_after_commit(freed, [*keys.free(ids), *keys.stop_executing(waiting)])
+    let_in_after_commit(freed, keys.free(ids, waiting))
 
 
 def succeed(successes: Sequence[Success], now: float) -> set[int]:
@@ -716,7 +751,8 @@ def put_off(puts: Sequence[PutOff], now: float) -> dict[int, bool]:
 
 def _park_until_due(puts: Sequence[PutOff], limits: dict[int, constraints.BoundLimit]) -> dict[int, bool]:
     with transaction.atomic(using=database()):
-        sql.LOCK_LEASED.tuples(**_pairs([(put.delivery.id, put.delivery.delivery) for put in puts]))
+        pairs = _pairs([(put.delivery.id, put.delivery.delivery) for put in puts])
+        sql.LOCK_LEASED.tuples(**pairs, patience=None)
         rows = parked.park(
             _park(
                 put.delivery,
@@ -730,7 +766,7 @@ def _park_until_due(puts: Sequence[PutOff], limits: dict[int, constraints.BoundL
         )
         discarded = [id for id, instead in rows.items() if instead]
         snoozed = [id for id in rows if id not in discarded]
-        let_in_after_commit(slots.free(sorted(rows)), [*keys.stop_executing(snoozed), *keys.free(discarded)])
+        let_in_after_commit(slots.free(sorted(rows)), keys.free(discarded, snoozed))
         return rows
 
 

@@ -97,12 +97,18 @@ Entered = Enqueued | HeldElsewhere | LimitReached
 
 @dataclass(slots=True, kw_only=True)
 class PickedUp:
-    """Which deliveries may run; the others are parked, dropped for good, or not ours any more."""
+    """Which deliveries may run; the others are parked, dropped for good, not ours any more, or to be asked for again."""
 
     taken: list[Delivery] = field(default_factory=list)
     parked: list[Delivery] = field(default_factory=list)
     dropped: list[Delivery] = field(default_factory=list)
     lost: list[Delivery] = field(default_factory=list)
+    contested: list[Delivery] = field(default_factory=list)
+
+    def add(self, more: PickedUp) -> None:
+        """Take over what another pick-up came to."""
+        for name in self.__slots__:
+            getattr(self, name).extend(getattr(more, name))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

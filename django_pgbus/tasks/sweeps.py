@@ -76,10 +76,14 @@ class SlotReaper:
 
         Locks: semaphore_slots (skipping); then in transactions of its own what `lifecycle.let_in` locks.
         """
-        self._after, keys = reap_slots(self._after)
-        if keys:
+        count = 0
+        for _ in range(PAGES):
+            self._after, keys = reap_slots(self._after)
+            count += len(keys)
             lifecycle.let_in(keys)
-        return len(keys)
+            if not self._after:
+                break
+        return count
 
 
 class KeyReaper:
@@ -94,10 +98,14 @@ class KeyReaper:
 
         Locks: uniqueness_keys (skipping); then in transactions of its own what `lifecycle.let_in` locks.
         """
-        keys = self._reaper.reap()
-        if keys:
+        count = 0
+        for _ in range(PAGES):
+            keys = self._reaper.reap()
+            count += len(keys)
             lifecycle.let_in((), keys)
-        return len(keys)
+            if self._reaper.at_the_end:
+                break
+        return count
 
 
 class SemaphoreForgetter:

@@ -21,6 +21,7 @@ from django_pgbus.tasks.compat import (
     DEFAULT_TASK_PRIORITY,
     DEFAULT_TASK_QUEUE_NAME,
     AnyTask,
+    InvalidTask,
     Task,
     TaskContext,
     task_backends,
@@ -71,6 +72,11 @@ class PgbusTask(AnyTask):
         # By name: the class that slots=True makes is another one than super() would look for.
         Task.__post_init__(self)
         notes = getattr(self.func, NOTES, {})
+        for option, declared in notes.items():
+            if getattr(self, option) not in (None, declared):
+                raise InvalidTask(
+                    f"{self.func.__name__}() declares {option} twice: in task() and by a decorator below it."
+                )
         for name, value in {
             "max_attempts": checked_max_attempts(self.max_attempts),
             "backoff": checked_backoff(self.backoff),

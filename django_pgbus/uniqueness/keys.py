@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from django.db import OperationalError, connections, transaction
-
-from django_pgbus.conf import database
 from django_pgbus.postgres import retrying
 from django_pgbus.postgres.keys import stored
-from django_pgbus.postgres.retrying import sqlstate
 from django_pgbus.uniqueness import sql
-
-PATIENCE: Final = "100ms"  # of a worker, with a transaction that has taken or frees a key that it needs
-NO_PATIENCE: Final = "1ms"  # once one of them was found: with each of the rest
-LOCK_NOT_AVAILABLE: Final = "55P03"
 
 
 class Wanted(NamedTuple):
@@ -33,56 +25,48 @@ class Holder(NamedTuple):
 
     key: str
     message: int
-    delivery: int
+    delivery: int | None  # None: kept for the message until it is picked up
 
 
-def take(wanted: Iterable[Wanted]) -> tuple[set[int], set[str]]:
+def take(wanted: Iterable[Wanted]) -> set[int]:
     """
-    Take keys for deliveries about to run; return the messages that have theirs, and the keys nobody can tell about.
+    Take keys for deliveries about to run and return the messages that have theirs.
 
-    Of several that want one key the first gets it. A worker waits for no caller: a key that another transaction has
-    taken or frees and that does not end is contested, and nobody has it. Inside a transaction. Locks: uniqueness_keys.
+    Of several that want one key the one it is kept for gets it, else the first. Locks: uniqueness_keys.
     """
-    first: dict[str, Wanted] = {}
-    for one in wanted:
-        first.setdefault(one.key, one)
-    rows = sorted(first.values())
-    taken = _take_all(rows, PATIENCE) if rows else set()
-    if taken is not None:
-        return taken, set()
-    each = {one.key: _take_all([one], NO_PATIENCE) for one in rows}
-    return {id for ids in each.values() if ids for id in ids}, {key for key, ids in each.items() if ids is None}
-
-
-def _take_all(rows: Sequence[Wanted], patience: str) -> set[int] | None:
-    """Return the messages that have their keys; None, and nobody has one, if another transaction is in the way."""
-    # In the transaction of somebody else (a project's test) its settings stay as they are.
-    inside = bool(connections[database()].savepoint_ids)
-    try:
-        with transaction.atomic(using=database()):
-            taken = sql.TAKE.tuples(
-                keys=[one.key for one in rows],
-                names=[one.name for one in rows],
-                ids=[one.message for one in rows],
-                deliveries=[one.delivery for one in rows],
-                queues=[one.queue for one in rows],
-                patience=None if inside else patience,
-            )
-    except OperationalError as error:
-        if sqlstate(error) == LOCK_NOT_AVAILABLE:
-            return None
-        raise
+    rows = list(wanted)
+    if not rows:
+        return set()
+    taken = sql.TAKE.tuples(
+        keys=[one.key for one in rows],
+        names=[one.name for one in rows],
+        ids=[one.message for one in rows],
+        deliveries=[one.delivery for one in rows],
+        queues=[one.queue for one in rows],
+    )
     return {id for (id,) in taken}
 
 
-def free(ids: Sequence[int]) -> list[str]:
-    """Free every key that these messages hold, since they are settled, and return them. Locks: uniqueness_keys."""
-    return [key for (key,) in sql.FREE.tuples(ids=list(ids), running=False)] if ids else []
+def reserve(waiters: Iterable[tuple[str, int]]) -> None:
+    """
+    Keep keys, each for a message that was just let in, until it is picked up: a newcomer in the line is behind it.
+
+    For the time of a lease, and not while its queue is paused. What is taken meanwhile stays taken. Locks: none.
+    """
+    rows = sorted(waiters)
+    if rows:
+        sql.RESERVE.count(keys=[key for key, _ in rows], ids=[id for _, id in rows])
 
 
-def stop_executing(ids: Sequence[int]) -> list[str]:
-    """Free the keys held while these messages ran, which they no longer do. Locks: uniqueness_keys."""
-    return [key for (key,) in sql.FREE.tuples(ids=list(ids), running=True)] if ids else []
+def free(ids: Sequence[int], waiting: Sequence[int] = ()) -> list[str]:
+    """
+    Free every key that these messages hold, since they are settled, and return the keys.
+
+    Those of `waiting` only stopped running: they keep what they hold until they are executed. Locks: uniqueness_keys.
+    """
+    if not (ids or waiting):
+        return []
+    return [key for (key,) in sql.FREE.tuples(ids=list(ids), waiting=list(waiting))]
 
 
 def holders(keys: Sequence[str]) -> dict[str, int]:

@@ -9,18 +9,16 @@ skips what is locked.
 from django_pgbus.postgres import Statement
 
 # At pick-up. One row per key: the second of a batch would change the row of the first. A row of the same message
-# is its own from an earlier delivery. The sort reads all of the rest first, so patience is short before the first wait.
+# is its own: from an earlier delivery, or kept for it.
 TAKE = Statement(
     sql="""
-    WITH patience AS MATERIALIZED (
-        SELECT set_config('lock_timeout', coalesce(%(patience)s::text, current_setting('lock_timeout')), true)
-    )
     INSERT INTO pgbus_uniqueness_keys AS held (key, name, message_id, delivery, strategy, queue)
-    SELECT wanted.key, wanted.name, wanted.message_id, wanted.delivery, 'while_executing', wanted.queue
-    FROM patience
-    CROSS JOIN unnest(%(keys)s::text[], %(names)s::text[], %(ids)s::bigint[], %(deliveries)s::int[], %(queues)s::text[])
-         AS wanted (key, name, message_id, delivery, queue)
-    ORDER BY wanted.key
+    SELECT DISTINCT ON (wanted.key)
+           wanted.key, wanted.name, wanted.message_id, wanted.delivery, 'while_executing', wanted.queue
+    FROM unnest(%(keys)s::text[], %(names)s::text[], %(ids)s::bigint[], %(deliveries)s::int[], %(queues)s::text[])
+         WITH ORDINALITY AS wanted (key, name, message_id, delivery, queue, nth)
+    LEFT JOIN pgbus_uniqueness_keys AS own ON own.key = wanted.key AND own.message_id = wanted.message_id
+    ORDER BY wanted.key, own.key IS NULL, wanted.nth
     ON CONFLICT (key) DO UPDATE
     SET delivery = excluded.delivery,
         created_at = statement_timestamp()
@@ -39,14 +37,14 @@ HOLDERS = Statement(
     """
 )
 
-# Of messages that are settled, whatever they hold; `running` keeps what is held until they are executed.
+# Of messages that are settled, whatever they hold; of those that wait again, what they hold only while they run.
 FREE = Statement(
     sql="""
     WITH mine AS (
         SELECT held.key
         FROM pgbus_uniqueness_keys AS held
-        WHERE held.message_id = ANY (%(ids)s::bigint[])
-          AND (NOT %(running)s::boolean OR held.strategy = 'while_executing')
+        WHERE held.message_id = ANY (%(ids)s::bigint[] || %(waiting)s::bigint[])
+          AND (held.strategy = 'while_executing' OR held.message_id = ANY (%(ids)s::bigint[]))
         ORDER BY held.key
         FOR UPDATE OF held
     )
@@ -58,15 +56,39 @@ FREE = Statement(
     locks=("uniqueness_keys",),
 )
 
+# Without a delivery: kept for a message that was let in, and that has to be claimed first.
+RESERVE = Statement(
+    sql="""
+    INSERT INTO pgbus_uniqueness_keys (key, message_id, strategy, queue)
+    SELECT wanted.key, message.id, 'while_executing', message.queue
+    FROM unnest(%(keys)s::text[], %(ids)s::bigint[]) AS wanted (key, id)
+    JOIN pgbus_messages AS message ON message.id = wanted.id
+    ORDER BY wanted.key
+    ON CONFLICT (key) DO NOTHING
+    """
+)
+
 # --- whose holder has fallen silent -------------------------------------------------------------------
 
-# Held for a delivery that is under no lease: its message is gone, was claimed again, stands in the line, or lapsed.
+# Held for a delivery that is under no lease: its message is gone, was claimed again, stands in the line, or lapsed. One
+# that is kept for a message counts as live for the time of a lease, while that one may be claimed.
 SILENT = Statement(
     sql="""
     SELECT held.key, held.message_id, held.delivery
     FROM pgbus_uniqueness_keys AS held
     WHERE held.key = ANY (%(keys)s::text[])
       AND held.strategy = 'while_executing'
+      AND NOT (
+          held.delivery IS NULL
+          AND held.created_at > statement_timestamp() - %(lease)s::interval
+          AND EXISTS (SELECT 1 FROM pgbus_messages AS message WHERE message.id = held.message_id)
+          AND NOT EXISTS (
+              SELECT 1
+              FROM pgbus_queue_states AS state
+              WHERE state.queue = held.queue
+                AND state.paused_at IS NOT NULL
+          )
+      )
       AND NOT EXISTS (
           SELECT 1
           FROM pgbus_messages AS message
@@ -89,7 +111,7 @@ TAKE_AWAY = Statement(
         JOIN unnest(%(keys)s::text[], %(ids)s::bigint[], %(deliveries)s::int[]) AS silent (key, message_id, delivery)
           ON silent.key = held.key
         WHERE held.message_id = silent.message_id
-          AND held.delivery = silent.delivery
+          AND held.delivery IS NOT DISTINCT FROM silent.delivery
           AND held.strategy = 'while_executing'
           AND NOT EXISTS (
               SELECT 1
@@ -99,7 +121,7 @@ TAKE_AWAY = Statement(
                 AND message.leased_until IS NOT NULL
           )
         ORDER BY held.key
-        FOR UPDATE OF held
+        FOR UPDATE OF held SKIP LOCKED
     )
     DELETE FROM pgbus_uniqueness_keys AS held
     USING mine

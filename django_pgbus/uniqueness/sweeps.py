@@ -18,6 +18,11 @@ class Reaper:
     def __init__(self) -> None:
         self._after = ""
 
+    @property
+    def at_the_end(self) -> bool:
+        """Return whether all keys have been looked at, and the next look begins anew."""
+        return not self._after
+
     def reap(self) -> list[str]:
         """
         Free the next keys whose messages are nowhere and return them.

@@ -48,7 +48,7 @@ class ConnectedLoop(Loop):
         """Do what there is to do; return the seconds to wait before the next step."""
         raise NotImplementedError
 
-    def on_error(self, error: Exception) -> float:
+    def on_error(self, error: BaseException) -> float:
         """Drop a lost connection; anything else leaves it as it is."""
         if self._connection is not None and (is_connection_loss(error) or isinstance(error, OperationalError)):
             self.disconnect()

@@ -16,11 +16,13 @@ from uuid import UUID
 
 from django_pgbus import signals
 from django_pgbus.postgres.own_connection import PIN_PLANS
+from django_pgbus.postgres.retrying import is_conflict, is_connection_loss
 from django_pgbus.queues import heartbeat, sweeps, wake
 from django_pgbus.queues.heartbeat import Held
 from django_pgbus.queues.line import Line, Polled
 from django_pgbus.queues.message import Delivery, Level
 from django_pgbus.tasks import lifecycle
+from django_pgbus.tasks.outcomes import PickedUp
 from django_pgbus.worker.capsule import Capsule
 from django_pgbus.worker.connected import ConnectedLoop
 from django_pgbus.worker.plan import ProcessPlan
@@ -30,6 +32,7 @@ CLAIM_LIMIT: Final = 200  # rows of one claim
 HUNT: Final = 0.055  # seconds of looking on after a wake-up: a producer that has just woken does not wake again
 HUNT_PAUSE: Final = 0.002
 LOOK_AGAIN: Final = 0.025  # seconds after something was due
+ASK_AGAIN: Final = 0.25  # seconds between pick-ups of what another transaction holds
 NUDGE: Final = 0.005  # seconds between looks at buffers that may be stuck behind a long job
 HEARD: Final = 120.0  # seconds a level counts that was only heard of; producers write it at least once a minute
 
@@ -69,6 +72,8 @@ class Consumer(ConnectedLoop):
         self._suspects_wait = False
         self._suspect: Delivery | None = None
         self._may_find = True  # a claim may find something: not known that there is nothing
+        self._contested: list[tuple[Capsule, Delivery]] = []  # another transaction holds what they need
+        self._next_ask = 0.0
         self.may_claim = True  # the heart is confirmed
         self.drained = False
         self.idle = False  # the last poll began with nothing held and found nothing to claim and nothing due
@@ -120,6 +125,8 @@ class Consumer(ConnectedLoop):
         if self._draining:
             if not self.drained:
                 self._hand_back([delivery for capsule in self._capsules for delivery in capsule.threads.take_back()])
+                self._hand_back([delivery for _, delivery in self._contested])
+                self._contested = []
                 self.drained = True
             return 3600.0
         self._hand_back(())  # What a lost connection left in our hands.
@@ -128,6 +135,7 @@ class Consumer(ConnectedLoop):
             self._move_due()
         for capsule in self._capsules:
             self._hand_back(capsule.stale())
+        ask_again = self._ask_again()
         if self.may_claim and (self._may_find or time.monotonic() < self._hunt_until) and self._claim():
             return 0.0
         now = time.monotonic()
@@ -135,7 +143,7 @@ class Consumer(ConnectedLoop):
             return 0.0
         if now < self._hunt_until:
             return HUNT_PAUSE
-        wait = max(0.0, min(self._next_poll, self._next_due) - now)
+        wait = max(0.0, min(self._next_poll - now, self._next_due - now, ask_again))
         moving = [capsule.nudge() for capsule in self._capsules]
         return min(wait, NUDGE) if any(moving) else wait
 
@@ -196,22 +204,51 @@ class Consumer(ConnectedLoop):
             self._held.add(deliveries)
             self._reporter.claimed(deliveries)
             if any(delivery.constraints is not None for delivery in deliveries):
-                deliveries = self._pick_up(deliveries)
+                deliveries = self._pick_up(capsule, deliveries)
             capsule.put(deliveries)
         return claimed, deliveries
 
-    def _pick_up(self, deliveries: list[Delivery]) -> list[Delivery]:
+    def _pick_up(self, capsule: Capsule, deliveries: list[Delivery]) -> list[Delivery]:
         """Take what the constrained ones need, and return those that may run, in their order."""
-        constrained = [delivery for delivery in deliveries if delivery.constraints is not None]
         try:
-            picked = lifecycle.pick_up(constrained)
+            picked = self._picked_up([delivery for delivery in deliveries if delivery.constraints is not None])
         except Exception:
             self._returning.extend(deliveries)  # None of them runs before it is known what it may.
             raise
         gone = [*picked.parked, *picked.dropped, *picked.lost]
         self._reporter.ended(self._held.drop(gone))
-        away = {id(delivery) for delivery in gone}
+        self._contested += [(capsule, delivery) for delivery in picked.contested]
+        away = {id(delivery) for delivery in (*gone, *picked.contested)}
         return [delivery for delivery in deliveries if id(delivery) not in away]
+
+    def _picked_up(self, deliveries: list[Delivery]) -> PickedUp:
+        """Pick up; one that makes it fail fails as an attempt without having run, and keeps nobody else from it."""
+        try:
+            return lifecycle.pick_up(deliveries)
+        except Exception as error:
+            if is_connection_loss(error) or is_conflict(error):
+                raise
+            if len(deliveries) == 1:
+                deliveries[0].not_picked_up = error
+                return PickedUp(taken=deliveries)
+        picked = PickedUp()
+        for delivery in deliveries:
+            picked.add(self._picked_up([delivery]))
+        return picked
+
+    def _ask_again(self) -> float:
+        """Pick up what was contested, now and then; return the seconds until the next time."""
+        if not self._contested:
+            return float("inf")
+        wait = self._next_ask - time.monotonic()
+        if wait > 0:
+            return wait
+        waiting, self._contested = self._contested, []
+        for capsule in self._capsules:
+            if mine := [delivery for whose, delivery in waiting if whose is capsule]:
+                capsule.put(self._pick_up(capsule, mine))
+        self._next_ask = time.monotonic() + ASK_AGAIN
+        return ASK_AGAIN
 
     def _suspect_runs(self) -> bool:
         """Return whether a suspect runs here that has not yet lived through one lease."""

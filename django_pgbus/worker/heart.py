@@ -85,7 +85,7 @@ class Heart(ConnectedLoop):
             self._elected()
         return began + self._plan.beat - time.monotonic()
 
-    def on_error(self, error: Exception) -> float:
+    def on_error(self, error: BaseException) -> float:
         """Lose what has been silent for a lease, and try again soon."""
         self.alive = False
         self._give_up_unconfirmed()

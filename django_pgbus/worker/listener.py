@@ -46,7 +46,7 @@ class Listener(Loop):
         self._deliver(messages)
         return 0.0
 
-    def on_error(self, error: Exception) -> float:
+    def on_error(self, error: BaseException) -> float:
         """Drop the session; the next step opens a new one."""
         self._session.close()
         self.hears = None

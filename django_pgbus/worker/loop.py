@@ -36,7 +36,7 @@ class Loop:
         """Do what there is to do; return the seconds to wait before the next step."""
         raise NotImplementedError
 
-    def on_error(self, error: Exception) -> float:
+    def on_error(self, error: BaseException) -> float:
         """
         Return the seconds to wait after `error`, longer with each in a row.
 
@@ -49,11 +49,11 @@ class Loop:
         return backoff(self._failures, first=FIRST_BACKOFF, longest=LONGEST_BACKOFF)
 
     def run(self) -> None:
-        """Step and wait until `stop`; only BaseExceptions that are no Exceptions get out."""
+        """Step and wait until `stop`; a step runs code of the project, and even one that exits does not end the loop."""
         while not self._stopping:
             try:
                 wait = self.step()
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self._failures += 1
                 wait = self.on_error(error)
             else:

@@ -20,7 +20,7 @@ class Outage:
         self._without: set[Loop] = set()
         self._since = float("-inf")
 
-    def begins(self, loop: Loop, error: Exception) -> None:
+    def begins(self, loop: Loop, error: BaseException) -> None:
         """
         Take note that this loop has lost its connection, and announce the outage if it is the first.
 

@@ -136,7 +136,7 @@ class Repairs(Loop):
         self._repairer.rest()
         return 3600.0
 
-    def on_error(self, error: Exception) -> float:
+    def on_error(self, error: BaseException) -> float:
         """Return the wait before the next try; whoever waits for the first one is told."""
         super().on_error(error)
         self._repairer.rest()

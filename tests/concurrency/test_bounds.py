@@ -149,6 +149,7 @@ def test_the_reapers_go_on_where_they_left_off(monkeypatch):
         Slot.objects.create(message_id=10**12 + number, key=f"lost-{number}", ordinal=1, duration=900)
     monkeypatch.setattr(sweeps, "BATCH", 2)
     reaper = SlotReaper()
+    monkeypatch.setattr("django_pgbus.tasks.sweeps.PAGES", 1)
     assert [reaper.reap() for _ in range(3)] == [2, 2, 1]
     assert not Slot.objects.exists()
 

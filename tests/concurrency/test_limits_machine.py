@@ -309,7 +309,7 @@ class Machine(RuleBasedStateMachine):
     def teardown(self):
         lifecycle.resume_queue("slow")
         self.runs.clear()
-        for _ in range(60):
+        for _ in range(3 * len(self.accepted) + 20):  # One at a time, where the limit is one.
             lapse_all()
             self.somebody_looks()
             self.time_comes()

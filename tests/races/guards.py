@@ -15,7 +15,6 @@ import pytest
 
 from django_pgbus.queues.message import Delivery
 from django_pgbus.tasks import lifecycle
-from django_pgbus.uniqueness import keys
 from tests.constrained import claim_and_pick_up, enqueue
 from tests.line import changed, placed
 from tests.sessions import PATIENCE, Session, execute
@@ -26,7 +25,7 @@ Break = Callable[[pytest.MonkeyPatch], Any]
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a pick-up wait for another transaction for as long as a test needs, where it would give up soon."""
-    monkeypatch.setattr(keys, "PATIENCE", "5s", raising=False)
+    monkeypatch.setattr(lifecycle, "PATIENCE", "5s")
 
 
 def fails_if(*broken: Break) -> Callable[[Callable[..., None]], Callable[..., None]]:

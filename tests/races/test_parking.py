@@ -264,6 +264,7 @@ def test_no_way_round_repeats_a_delivery_number(through):
             Slot.objects.all().delete()
             lifecycle.let_in(["a"])
         elif through == "parked for a key":
+            UniquenessKey.objects.all().delete()  # what was kept for it
             UniquenessKey.objects.create(key="a", message_id=-1, strategy="until_executed", queue="default")
             assert lifecycle.pick_up([delivery]).parked == [delivery]
             UniquenessKey.objects.all().delete()

@@ -12,7 +12,6 @@ from django.db import OperationalError, transaction
 from django_pgbus.models import BlockedExecution, Message, Slot
 from django_pgbus.queues import queue, sql
 from django_pgbus.tasks import lifecycle
-from django_pgbus.tasks.sweeps import GoOn
 from django_pgbus.worker.consumer import Consumer
 from tests import jobs
 from tests.constrained import alone, alone_and_one, alone_or_none, enqueue, keys, one, parked, slots, two, unique
@@ -86,7 +85,7 @@ def test_a_hand_back_between_claim_and_pick_up_keeps_the_slot():
 
 def every_delivery_is_still_leased(monkeypatch):
     """if the pick-up does not ask for the lease"""
-    asked = type("Asked", (), {"tuples": staticmethod(lambda ids, deliveries: [(id,) for id in ids])})()
+    asked = type("Asked", (), {"tuples": staticmethod(lambda ids, deliveries, patience: [(id,) for id in ids])})()
     monkeypatch.setattr(sql, "LOCK_LEASED", asked)
 
 
@@ -184,17 +183,17 @@ def test_a_pick_up_waits_for_no_callers_transaction():
     """
     One namespace: a task that is unique until executed may be enqueued, under a key that another needs to run.
 
-    Who needs it is parked, and let in by the sweep once that transaction has ended without taking the key.
+    Who needs it asks again: whether anybody holds the key is not known before that transaction has ended.
     """
     id = enqueue(alone, "k")
     (delivery,) = claim()
     with sessions(2) as (caller, picks_up):
         caller.open()
         caller.do(enqueue, unique, "k")
-        assert picks_up.do(lifecycle.pick_up, [delivery]).parked == [delivery]
+        assert picks_up.do(lifecycle.pick_up, [delivery]).contested == [delivery]
         caller.roll_back()
-    GoOn().sweep()
-    assert state(id) == "ready"
+    assert (state(id), keys()) == ("running", {})
+    assert lifecycle.pick_up([delivery]).taken == [delivery]
 
 
 def test_a_key_that_a_caller_holds_keeps_no_other_job_of_the_claim_from_running():
@@ -205,7 +204,7 @@ def test_a_key_that_a_caller_holds_keeps_no_other_job_of_the_claim_from_running(
         caller.do(enqueue, unique, "k")
         picked = picks_up.do(lifecycle.pick_up, deliveries)
         caller.commit()
-    assert [d.id for d in picked.parked] == [held]
+    assert [d.id for d in picked.contested] == [held]
     assert [d.id for d in picked.taken] == [free]
 
 

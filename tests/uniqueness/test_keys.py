@@ -195,7 +195,8 @@ def test_many_may_wait_and_one_runs():
     row = BlockedExecution.objects.get()
     assert (row.id, row.waits_for, row.key, row.attempts) == (second, "key", "a", 0)
     succeed(picked.taken[0])
-    assert (state(second), keys()) == ("ready", {})
+    assert (state(second), keys()) == ("ready", {"a": second})
+    assert UniquenessKey.objects.get().delivery is None  # kept for it until it is picked up
     assert run().id == second
     assert keys() == {"a": second}
 
