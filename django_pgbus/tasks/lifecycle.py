@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
-from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -32,26 +31,24 @@ from django_pgbus.queues.line import Line
 from django_pgbus.queues.message import Delivery, Level
 from django_pgbus.tasks import constraints
 from django_pgbus.tasks.constraints import Constraints
+from django_pgbus.tasks.entrance import Entrance, Entrant
 from django_pgbus.tasks.outcomes import (
     Discarded,
     Enqueued,
     Entered,
     GaveUp,
-    HeldElsewhere,
     HeldMessage,
-    LimitReached,
     NewWork,
     PickedUp,
     PutOff,
     Redriven,
     Success,
 )
-from django_pgbus.tasks.sql import ENTER, FIND
+from django_pgbus.tasks.sql import FIND
 from django_pgbus.uniqueness import keys
 from django_pgbus.uniqueness.keys import Wanted
 
 CHUNK: Final = 1000  # rows per statement
-TRIES: Final = 3  # to name a holder that is gone each time
 MOST_SLOTS: Final = 10_000  # of one key, in one release
 DISCARDS: Final = 500  # parked tasks in one transaction
 WAITERS: Final = 100  # tried for one free key; the sweep goes on
@@ -117,7 +114,7 @@ def enter(works: Sequence[NewWork]) -> list[Entered]:
     two callers could take each other's keys in the opposite order.
     Locks: semaphores (under `discard` and `raise`).
     """
-    return _Entrance([_Entrant(work) for work in works]).let_in()
+    return _enter([Entrant(work) for work in works])
 
 
 def redrive(ids: Iterable[int]) -> Redriven:
@@ -149,7 +146,7 @@ def redrive(ids: Iterable[int]) -> Redriven:
 
 def _enter_again(letters: Sequence[Any], bound: dict[int, Constraints]) -> dict[int, Entered]:
     entrants = [
-        _Entrant(
+        Entrant(
             NewWork(
                 task=letter.task,
                 payload=letter.payload,
@@ -165,134 +162,14 @@ def _enter_again(letters: Sequence[Any], bound: dict[int, Constraints]) -> dict[
         )
         for letter in letters
     ]
-    return dict(zip((letter.id for letter in letters), _Entrance(entrants).let_in(), strict=True)) if entrants else {}
+    return dict(zip((letter.id for letter in letters), _enter(entrants), strict=True)) if entrants else {}
 
 
-class _Entrant:
-    """One task at the entrance; one that is redriven brings its id, number, history and time."""
-
-    def __init__(
-        self,
-        work: NewWork,
-        *,
-        id: int | None = None,
-        delivery: int = 0,
-        errors: str | None = None,
-        enqueued_at: Any = None,
-    ) -> None:
-        self.work = work
-        self.id = id
-        self.delivery = delivery
-        self.errors = errors
-        self.enqueued_at = enqueued_at
-        self.ordinal: int | None = None
-        self.outcome: Entered | None = None
-
-    @property
-    def decides_at_once(self) -> bool:
-        limit = self.work.constraints.limit
-        return limit is not None and limit.on_conflict != "block"
-
-
-class _Entrance:
-    """The steps of `enter`: reserve slots under the semaphores, take keys and store, name the holders of the rest."""
-
-    def __init__(self, entrants: Sequence[_Entrant]) -> None:
-        self._entrants = entrants
-        self._semaphores: set[str] = set()
-
-    def let_in(self) -> list[Entered]:
-        if any(entrant.decides_at_once for entrant in self._entrants):
-            with transaction.atomic(using=database()):
-                self._until_decided()
-                if not any(isinstance(entrant.outcome, Enqueued) for entrant in self._entrants):
-                    transaction.set_rollback(True, using=database())  # The locks go with it.
-        else:
-            self._until_decided()
-        let_in_after_commit(self._semaphores, ())
-        return [entrant.outcome for entrant in self._entrants if entrant.outcome is not None]
-
-    def _until_decided(self) -> None:
-        vanished: dict[int, int] = {}
-        while waiting := [entrant for entrant in self._entrants if entrant.outcome is None]:
-            full = set(self._reserve(waiting))
-            stored_now = self._store([entrant for entrant in waiting if entrant not in full])
-            refused = [entrant for entrant in waiting if entrant not in full and entrant.outcome is None]
-            holders = keys.holders([self._unique(entrant).key for entrant in refused]) if refused else {}
-            for entrant in refused:
-                key = self._unique(entrant)
-                tries = vanished[id(entrant)] = vanished.get(id(entrant), 0) + 1
-                # Gone between the conflict and this look: it is free now, so it is tried again.
-                if key.key in holders or tries == TRIES:
-                    entrant.outcome = HeldElsewhere(key=key.name or key.key, holder=holders.get(key.key))
-            # A slot that was reserved for one whose key is held goes to the next who found none.
-            spared = {self._limit(e).key for e in refused if e.decides_at_once}
-            for entrant in full:
-                limit = self._limit(entrant)
-                if limit.key not in spared or not (stored_now or refused):
-                    entrant.outcome = LimitReached(key=limit.name or limit.key, to=limit.to)
-
-    def _reserve(self, waiting: Sequence[_Entrant]) -> list[_Entrant]:
-        """Reserve a slot for each that must have one now; return those for whom there is none."""
-        deciding = [entrant for entrant in waiting if entrant.decides_at_once]
-        if not deciding:
-            return []
-        limits = [self._limit(entrant) for entrant in deciding]
-        self._semaphores |= {limit.key for limit in limits}  # Whoever held a semaphore looks again.
-        ordinals = slots.reserve([limit.key for limit in limits], {limit.key: limit.terms for limit in limits})
-        for entrant, ordinal in zip(deciding, ordinals, strict=True):
-            entrant.ordinal = ordinal
-        return [entrant for entrant in deciding if entrant.ordinal is None]
-
-    def _store(self, entrants: Sequence[_Entrant]) -> int:
-        if not entrants:
-            return 0
-        due = entrants[0].work.due
-        rows = ENTER.rows(
-            ids=[e.id for e in entrants],
-            queues=[e.work.queue for e in entrants],
-            priorities=[e.work.priority for e in entrants],
-            tasks=[e.work.task for e in entrants],
-            backends=[e.work.backend for e in entrants],
-            payloads=texts([e.work.payload for e in entrants]),
-            constraints=texts([e.work.constraints.text() for e in entrants]),
-            deliveries=[e.delivery for e in entrants],
-            errors=texts([e.errors for e in entrants]),
-            enqueued_at=[e.enqueued_at for e in entrants],
-            unique_keys=texts([key.key if (key := e.work.constraints.until_executed) else None for e in entrants]),
-            unique_names=texts([key.name if (key := e.work.constraints.until_executed) else "" for e in entrants]),
-            semaphores=texts([limit.key if (limit := e.work.constraints.limit) else None for e in entrants]),
-            ordinals=[e.ordinal for e in entrants],
-            durations=[limit.duration if (limit := e.work.constraints.limit) else None for e in entrants],
-            due_at=due if isinstance(due, datetime) else None,
-            due_in=due if isinstance(due, timedelta) else None,
-        )
-        lowest: dict[Level, int] = {}
-        soonest: dict[str, float] = {}
-        for row in rows:
-            entrant = entrants[row.nth - 1]
-            entrant.outcome = Enqueued(row.id, row.enqueued_at)
-            level = Level(row.queue, row.priority)
-            if row.parks and row.due_in is None:
-                self._semaphores.add(self._limit(entrant).key)
-            elif row.due_in is not None:
-                soonest[row.queue] = min(row.due_in, soonest.get(row.queue, row.due_in))
-                lowest.setdefault(level, 0)
-            else:
-                lowest[level] = min(row.position, lowest.get(level) or row.position)
-        if lowest:
-            wake.after_commit(lowest, soonest)
-        return len(rows)
-
-    @staticmethod
-    def _unique(entrant: _Entrant) -> constraints.BoundKey:
-        assert entrant.work.constraints.until_executed is not None
-        return entrant.work.constraints.until_executed
-
-    @staticmethod
-    def _limit(entrant: _Entrant) -> constraints.BoundLimit:
-        assert entrant.work.constraints.limit is not None
-        return entrant.work.constraints.limit
+def _enter(entrants: Sequence[Entrant]) -> list[Entered]:
+    entrance = Entrance(entrants)
+    outcomes = entrance.decide()
+    let_in_after_commit(entrance.semaphores)
+    return outcomes
 
 
 # --- wait and go on -----------------------------------------------------------------------------------

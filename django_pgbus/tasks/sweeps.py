@@ -15,7 +15,7 @@ from django_pgbus.conf import get_settings
 from django_pgbus.postgres import retrying
 from django_pgbus.queues.sweeps import move_forgotten
 from django_pgbus.tasks import lifecycle
-from django_pgbus.tasks.sql import ANY_WAITING
+from django_pgbus.tasks import sql as tasks_sql
 from django_pgbus.uniqueness.sweeps import Reaper
 
 BATCH: Final = 500
@@ -40,7 +40,7 @@ class GoOn:
         Locks: messages (skipping), delayed (skipping), semaphores (skipping), semaphore_slots, blocked_executions
         (skipping), uniqueness_keys, levels.
         """
-        there = ANY_WAITING.row(lease=f"{get_settings().VISIBILITY_TIMEOUT} seconds")
+        there = tasks_sql.ANY_WAITING.row(lease=f"{get_settings().VISIBILITY_TIMEOUT} seconds")
         count = move_forgotten() if there.delayed else 0
         count += lifecycle.presume_dead(BATCH) if there.silent else 0
         if there.parked:

@@ -16,6 +16,7 @@ from django.db import OperationalError, transaction
 from django_pgbus import limits_concurrency, task
 from django_pgbus.models import BlockedExecution, Message, Semaphore, Slot, UniquenessKey
 from django_pgbus.tasks import lifecycle
+from django_pgbus.tasks import sql as tasks_sql
 from django_pgbus.tasks.sweeps import GoOn, SlotReaper
 from django_pgbus.worker.sweeps import SWEEPS
 from tests import constrained
@@ -317,7 +318,7 @@ def test_a_settlement_that_rolls_back_leaves_slot_and_key_as_they_were(end):
 @pytest.mark.parametrize("task", [unique_and_one, unique_or_error], ids=["block", "raise"])
 def test_an_enqueue_whose_commit_was_not_answered_is_there_with_all_it_took(task, monkeypatch):
     """The caller sees an error and the job is there: key and slot are kept beside it, and it runs."""
-    real = lifecycle.ENTER
+    real = tasks_sql.ENTER
 
     class LosesItsReply:
         def rows(self, **params):
@@ -325,7 +326,7 @@ def test_an_enqueue_whose_commit_was_not_answered_is_there_with_all_it_took(task
             raise OperationalError("server closed the connection unexpectedly")
 
     with monkeypatch.context() as patch:
-        patch.setattr(lifecycle, "ENTER", LosesItsReply())
+        patch.setattr(tasks_sql, "ENTER", LosesItsReply())
         if task is unique_and_one:  # in autocommit the statement has taken effect
             with pytest.raises(OperationalError):
                 task.enqueue("a")

@@ -12,6 +12,7 @@ from django.db import OperationalError
 from django_pgbus import JobNotUnique, enqueue_many
 from django_pgbus.models import Archived, Message, UniquenessKey
 from django_pgbus.tasks import lifecycle
+from django_pgbus.tasks import sql as tasks_sql
 from django_pgbus.tasks.outcomes import PutOff
 from django_pgbus.uniqueness import sweeps
 from django_pgbus.uniqueness.keys import discard_lock
@@ -202,7 +203,7 @@ def test_two_bulks_inside_transactions_do_not_deadlock_however_many_rows_they_ha
 
 def test_a_bulk_of_more_rows_than_one_statement_takes_is_all_or_none(monkeypatch):
     monkeypatch.setattr(lifecycle, "CHUNK", 2)
-    real, calls = lifecycle.ENTER, []
+    real, calls = tasks_sql.ENTER, []
 
     class FailsLater:
         def rows(self, **params):
@@ -211,7 +212,7 @@ def test_a_bulk_of_more_rows_than_one_statement_takes_is_all_or_none(monkeypatch
                 raise RuntimeError("no")
             return real.rows(**params)
 
-    monkeypatch.setattr(lifecycle, "ENTER", FailsLater())
+    monkeypatch.setattr(tasks_sql, "ENTER", FailsLater())
     with pytest.raises(RuntimeError):
         bulk("abcd")
     assert (keys(), Message.objects.count()) == ({}, 0)
