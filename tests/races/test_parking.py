@@ -15,7 +15,7 @@ from django.db import OperationalError, transaction
 
 from django_pgbus import limits_concurrency, task
 from django_pgbus.models import BlockedExecution, Message, Semaphore, Slot, UniquenessKey
-from django_pgbus.tasks import lifecycle
+from django_pgbus.tasks import entrance, lifecycle
 from django_pgbus.tasks import sql as tasks_sql
 from django_pgbus.tasks.sweeps import GoOn, SlotReaper
 from django_pgbus.worker.sweeps import SWEEPS
@@ -187,7 +187,7 @@ def test_the_sweep_is_correct_when_two_run_it():
 
 def every_job_decides_at_once(monkeypatch):
     """if enqueueing took the slot"""
-    monkeypatch.setattr(lifecycle._Entrant, "decides_at_once", property(lambda self: self.work.constraints.limit))
+    monkeypatch.setattr(entrance.Entrant, "decides_at_once", property(lambda self: self.work.constraints.limit))
 
 
 @fails_if(every_job_decides_at_once)

@@ -11,7 +11,7 @@ from django.db import OperationalError
 
 from django_pgbus import JobNotUnique, enqueue_many
 from django_pgbus.models import Archived, Message, UniquenessKey
-from django_pgbus.tasks import lifecycle
+from django_pgbus.tasks import entrance, lifecycle
 from django_pgbus.tasks import sql as tasks_sql
 from django_pgbus.tasks.outcomes import PutOff
 from django_pgbus.uniqueness import sweeps
@@ -99,7 +99,7 @@ def test_a_settlement_waits_for_no_enqueue_that_is_refused():
 
 def tried_once(monkeypatch):
     """if it is tried once only"""
-    monkeypatch.setattr(lifecycle, "TRIES", 1)
+    monkeypatch.setattr(entrance, "TRIES", 1)
 
 
 @pytest.mark.parametrize("vanish", ["succeeds", "is discarded", "loses its lock"])
@@ -175,7 +175,7 @@ def cut_into_statements_of_two(monkeypatch):
         return [
             one
             for start in range(0, len(works), 2)
-            for one in lifecycle._Entrance([lifecycle._Entrant(work) for work in works[start : start + 2]]).let_in()
+            for one in lifecycle._enter([entrance.Entrant(work) for work in works[start : start + 2]])
         ]
 
     monkeypatch.setattr(lifecycle, "enter", enter)
