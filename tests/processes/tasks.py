@@ -16,7 +16,7 @@ from django.db import connection, connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils import timezone, translation
 
-from django_pgbus import task
+from django_pgbus import limits_concurrency, task
 
 CREATE = """
     CREATE TABLE IF NOT EXISTS process_test_runs (
@@ -102,6 +102,17 @@ def ticks(name: str, seconds: float) -> None:
         record(name, "lives")
         time.sleep(0.02)
     record(name, "ended")
+
+
+@limits_concurrency(to=1, key=lambda name, seconds: name, duration=1)
+@task(backoff=at_once)
+def holds_alone(name: str, seconds: float) -> int:
+    """Run for `seconds`; one at a time per name. Returns the process it ran in."""
+    record(name, "began")
+    time.sleep(seconds)
+    connections.close_all()
+    record(name, "ended")
+    return os.getpid()
 
 
 @task

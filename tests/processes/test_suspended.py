@@ -50,6 +50,45 @@ def test_what_a_suspended_process_held_is_taken_over_and_its_own_results_are_ref
     assert "was superseded" not in second.log
 
 
+RUNNING = """
+    SELECT count(*)
+    FROM pgbus_semaphore_slots AS slot
+    JOIN pgbus_messages AS message ON message.id = slot.message_id
+    WHERE message.leased_until > statement_timestamp()
+"""
+
+
+def test_a_limited_run_that_comes_back_from_a_suspension_is_fenced_out_and_the_limit_is_one_again(runworker):
+    """
+    `to=1`, and its holder stands still for longer than lease and slot: another takes its place, alone.
+
+    When it wakes up it can end nothing, frees no slot that is not its own and lets nobody in beside the one that runs.
+    """
+    pgbus = {"VISIBILITY_TIMEOUT": 3}
+    first = runworker("--threads=4", "--worker-id=first", pgbus=pgbus)
+    (child,) = first.ready()
+    held = tasks.holds_alone.enqueue("alone", 1.0)
+    until(lambda: runs("alone", "began") == 1)
+    os.kill(child, signal.SIGSTOP)
+    others = [tasks.holds_alone.enqueue("alone", 1.0) for _ in range(2)]
+    second = runworker("--threads=4", "--worker-id=second", pgbus=pgbus)
+    (other,) = second.ready()
+    until(lambda: runs("alone", "began") == 2)
+    os.kill(child, signal.SIGCONT)
+    most = 0
+    while not all(is_archived(job.id) for job in (held, *others)):
+        most = max(most, value("SELECT count(*) FROM pgbus_semaphore_slots"))
+        assert value(RUNNING) <= 1
+    assert most == 1
+    assert first.stop() == 0
+    assert second.stop() == 0
+    results = [archived(job.id)["result"] for job in (held, *others)]
+    assert set(results) <= {str(child), str(other)}
+    assert archived(held.id)["delivery"] >= 2, "the run that was suspended ended nothing"
+    assert "was superseded" in first.log
+    assert count("pgbus_semaphore_slots") == 0
+
+
 def test_a_suspended_supervisor_holds_up_no_job(runworker):
     worker = runworker("--threads=4", pgbus={"VISIBILITY_TIMEOUT": 4})
     worker.ready()
