@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from django.conf import settings as django_settings
+from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 ANY_QUEUE = "*"
@@ -165,7 +166,13 @@ def database() -> str:
     from django.apps import apps
     from django.db import router
 
-    return str(router.db_for_write(apps.get_model("pgbus", "Message")))
+    try:
+        model = apps.get_model("pgbus", "Message")
+    except LookupError:
+        raise ImproperlyConfigured(
+            'The app of PgbusBackend is not installed: add "django_pgbus" to INSTALLED_APPS and run migrate.'
+        ) from None
+    return str(router.db_for_write(model))
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:

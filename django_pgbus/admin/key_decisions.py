@@ -118,10 +118,11 @@ class Release(KeyDecision):
             "warning": ngettext(
                 "%(number)s job that holds a slot of this key is probably still running: its lease is fresh. Release it, "
                 "and another will start beside it. The running one is told to stop and its result will not count, but "
-                "it may go on working until it hears of it.",
+                "it may go on working until it hears of it. Its job goes back into the line and runs again from the start.",
                 "%(number)s jobs that hold slots of this key are probably still running: their leases are fresh. Release "
                 "them, and others will start beside them. The running ones are told to stop and their results will not "
-                "count, but they may go on working until they hear of it.",
+                "count, but they may go on working until they hear of it. Their jobs go back into the line and run again "
+                "from the start.",
                 running,
             )
             % {"number": words.number(running)},

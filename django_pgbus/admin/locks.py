@@ -40,6 +40,7 @@ MOST_OF_A_KEY: Final = 120  # in a table; its confirmations show it whole
 VIEW_LIMITED: Final = "pgbus.view_semaphore"
 VIEW_UNIQUE: Final = "pgbus.view_uniquenesskey"
 PLACES: Final[dict[str, tuple[type[Model] | None, Text]]] = {
+    "running": (Message, _("running")),
     "line": (Message, _("in line")),
     "delayed": (Delayed, _("delayed")),
     "parked": (BlockedExecution, _("parked")),

@@ -21,10 +21,21 @@ class Held:
         self._lock = threading.Lock()
         self._by_id: dict[int, Delivery] = {}
 
-    def add(self, deliveries: Iterable[Delivery]) -> None:
-        """Remember deliveries just claimed; a newer delivery of the same message takes the place of the older."""
+    def add(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
+        """
+        Remember deliveries just claimed, and return those whose place they take.
+
+        Claimed anew here, a message has superseded its older delivery: no beat will find that out any more.
+        """
+        replaced = []
         with self._lock:
-            self._by_id.update((delivery.id, delivery) for delivery in deliveries)
+            for delivery in deliveries:
+                older = self._by_id.get(delivery.id)
+                if older is not None and older is not delivery and not older.ended:
+                    older.superseded = True
+                    replaced.append(older)
+                self._by_id[delivery.id] = delivery
+        return replaced
 
     def drop(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
         """Forget deliveries that are settled or handed back; return those whose message is not held anew meanwhile."""

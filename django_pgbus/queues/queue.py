@@ -17,6 +17,7 @@ MAX_NAME: Final = 200
 FRONT: Final = 5_000  # rows of a level in which to look for what a process holds
 RESERVED: Final = frozenset("*,;:!")
 CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+RELEASED: Final = "A person released its slot while this attempt ran or was silent; the job runs again."
 LOST: Final = "The worker process ended or fell silent while this attempt ran."
 
 

@@ -30,7 +30,7 @@ DECORATORS: Final = {"unique": "ensures_uniqueness", "limit": "limits_concurrenc
 
 
 def ensures_uniqueness(
-    *,
+    *bare: Any,
     key: Key | None = None,
     strategy: Strategy = "until_executed",
     on_conflict: OnConflict = "reject",
@@ -40,14 +40,15 @@ def ensures_uniqueness(
 
     Raises InvalidTask where it is declared: without a `key`, a task that takes arguments would be one job for all.
     """
+    _refuse(bare, "ensures_uniqueness(key=...)")
     declared = Unique(key=key, strategy=strategy, on_conflict=on_conflict)
     checked_unique(declared)
     return lambda target: _declared(target, "unique", declared)
 
 
 def limits_concurrency(
-    *,
-    to: int,
+    *bare: Any,
+    to: int = 0,
     key: LimitKey | None = None,
     duration: float | timedelta = DURATION,
     on_conflict: LimitOnConflict = "block",
@@ -57,9 +58,15 @@ def limits_concurrency(
 
     Raises InvalidTask where it is declared. A task has at most one limit.
     """
+    _refuse(bare, "limits_concurrency(to=...)")
     declared = Limit(to=to, key=key, duration=duration, on_conflict=on_conflict)
     checked_limit(declared)
     return lambda target: _declared(target, "limit", declared)
+
+
+def _refuse(bare: tuple[Any, ...], instead: str) -> None:
+    if bare:
+        raise InvalidTask(f"It takes its options by name: write @{instead} above the task or its function.")
 
 
 def _declared(target: Any, option: str, declared: Any) -> Any:

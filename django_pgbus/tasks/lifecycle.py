@@ -423,7 +423,7 @@ def _culprits(held: Iterable[HeldMessage]) -> set[int]:
     return {message.id for message in held if message.suspect and message.started and message.running is not False}
 
 
-def _return(rows: Sequence[tuple[int, int, bool, bool]]) -> list[int]:
+def _return(rows: Sequence[tuple[int, int, bool, bool]], lost: str = queue.LOST) -> list[int]:
     if not rows:
         return []
 
@@ -434,7 +434,7 @@ def _return(rows: Sequence[tuple[int, int, bool, bool]]) -> list[int]:
                 deliveries=[delivery for _, delivery, *_ in rows],
                 counted=[counted for _, _, counted, _ in rows],
                 suspects=[suspect for *_, suspect in rows],
-                lost=queue.LOST,
+                lost=lost,
             )
             there = {row.id for row in returned}
             rest = [(id, delivery) for id, delivery, *_ in rows if id not in there]
@@ -519,7 +519,7 @@ def _evict(seen: Sequence[Seen], *, even_running: bool, only: Collection[tuple[i
             ]
             running = {row.id for row in states.values() if row.id not in quiet or row.leased}
             freed = [key for _, key in slots.free_seen([slot for slot in seen if slot.message not in running])]
-            freed += slots.free(sorted(_return(fenced_out)))
+            freed += slots.free(sorted(_return(fenced_out, queue.RELEASED if even_running else queue.LOST)))
             let_in_after_commit(freed, ())
             return len(freed), set(freed)
 

@@ -29,6 +29,13 @@ KEYS = Statement(
     SELECT held.key, held.name, held.strategy, held.queue, held.message_id, held.created_at,
            extract(epoch FROM statement_timestamp() - held.created_at)::float8 AS held_for,
            CASE
+               WHEN EXISTS (
+                   SELECT 1
+                   FROM pgbus_messages AS message
+                   WHERE message.id = held.message_id
+                     AND message.leased_until IS NOT NULL
+               )
+               THEN 'running'
                WHEN EXISTS (SELECT 1 FROM pgbus_messages AS message WHERE message.id = held.message_id)
                THEN 'line'
                WHEN EXISTS (SELECT 1 FROM pgbus_delayed AS delayed WHERE delayed.id = held.message_id)

@@ -201,7 +201,8 @@ class Consumer(ConnectedLoop):
         deliveries = lifecycle.claim(self._line, levels, limit, self._worker, self._plan.lease)
         claimed = len(deliveries)
         if deliveries:
-            self._held.add(deliveries)
+            for older in self._held.add(deliveries):
+                self._to_be_stopped(older)
             self._reporter.claimed(deliveries)
             if any(delivery.constraints is not None for delivery in deliveries):
                 deliveries = self._pick_up(capsule, deliveries)

@@ -200,6 +200,7 @@ class DatabaseRepairs:
         """
         self._connect()
         sql.RESIGN.count(worker=worker)
+        sql.LEAVE.count(worker=worker)  # What it held is in the line again: nobody has to wait for its silence.
         sweeps.GoOn().sweep()
 
     def rest(self) -> None:

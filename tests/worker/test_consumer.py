@@ -295,3 +295,19 @@ def test_a_burst_is_not_over_while_dead_letters_are_the_only_thing_left(worker):
     w.settle()
     w.settle()
     assert w.consumer.idle
+
+
+def test_a_run_whose_job_is_claimed_again_by_its_own_process_is_told_to_stop(worker):
+    """It stood still, or a person released its slot: the process that lost the job may be the one that gets it again."""
+    put()
+    w = worker()
+    w.settle()
+    (old,) = w.shelf.take_back()  # it runs
+    lapse(old.id)
+    release(old.id)
+    w.consumer.catch_up()
+    w.settle()
+    (new,) = w.held.all()
+    assert new.delivery > old.delivery
+    assert w.stopped == [old]
+    assert (old.superseded, new.superseded) == (True, False)

@@ -62,7 +62,9 @@ def run(plan: Plan, out: OutputWrapper) -> bool:
         if plan.serve:
             serve(plan, workers, progress)
         else:
-            progress.say(f"To look around: python manage.py demo --serve, then http://{plan.address}/admin/")
+            progress.say(
+                f"To look around: python3 dev.py demo --serve in the folder above, then http://{plan.address}/admin/"
+            )
     return not closing.problems
 
 
