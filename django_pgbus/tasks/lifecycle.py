@@ -248,7 +248,6 @@ def _let_in_for_keys(wanted: set[str]) -> list[Any]:
         )
         rows += let_go
         going = {row.id for row in let_go}
-        keys.reserve((key, id) for key, (id, _) in pointed.items() if id in going)
         # One that found no slot waits for its semaphore now; the next may have the key.
         wanted = {key for key, (id, _) in pointed.items() if id not in going}
     return rows
@@ -349,8 +348,9 @@ def _take_both(
             semaphores.add(limit.key)
         else:
             picked.taken.append(delivery)
-    settled_now = [id for id, discarded in parked.park(parks).items() if discarded]
-    freed = keys.free(settled_now)
+    gone = parked.park(parks)
+    # A key that was kept for one that waits for its slot is not kept any longer.
+    freed = keys.free([id for id, discarded in gone.items() if discarded], sorted(gone))
     return picked, semaphores, {*freed, *waits_for_key.values()}
 
 

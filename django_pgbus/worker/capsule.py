@@ -46,7 +46,9 @@ class Capsule:
         self._roomier = roomier
         self._average = 0.0  # seconds of a run; nothing is buffered before the first has ended
         self._measured = False
-        self.threads = ThreadPool(declared.threads, self._run, name, board.places(first, declared.threads))
+        self.threads = ThreadPool(
+            declared.threads, self._run, name, board.places(first, declared.threads), self._rested
+        )
         self.coroutines = CoroutinePool(
             self._arun,
             name,
@@ -79,6 +81,7 @@ class Capsule:
 
     def room(self) -> int:
         """Return how many deliveries to claim now."""
+        self._wants_more = True  # Before looking: whoever ends meanwhile says so.
         free = self.declared.threads - self.threads.busy
         room = free + self._buffer_size() - self.threads.buffered
         if pending := self.coroutines.pending:
@@ -169,6 +172,10 @@ class Capsule:
         self._report(outcome)
         if outcome.delivery.level.suspect:
             self._roomier()  # The next suspect may start.
+        self._rested()
+
+    def _rested(self) -> None:
+        """Say that there is room where there was none; a thread counts as busy until it is idle."""
         if self._wants_more and self._is_roomier():
             self._wants_more = False
             self._roomier()

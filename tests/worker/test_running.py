@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from django_pgbus.models import Archived, DeadLetter, Delayed, Message
+from django_pgbus.worker.pools.threads import ThreadPool
 from tests import jobs
 from tests.running import a_worker, run_burst
+from tests.sessions import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -102,3 +105,12 @@ def test_a_secret_quoted_by_an_exception_is_masked():
     letter = DeadLetter.objects.get()
     assert "s3cr3t-token" not in json.dumps(letter.errors)
     assert "bad token" in json.dumps(letter.errors)
+
+
+def test_a_thread_that_has_gone_idle_says_so_when_it_counts_as_busy_no_more():
+    """Whoever is told of an end while the thread still counts finds no room, and would not be told again."""
+    told = []
+    pool = ThreadPool(1, lambda delivery: None, "rests", rested=lambda: told.append(pool.busy))
+    pool.put([SimpleNamespace(id=1)])
+    until(lambda: told)
+    assert told == [0]

@@ -29,12 +29,17 @@ class ThreadPool:
         run: Callable[[Delivery], None],
         name: str,
         running: Callable[[int, int], None] = lambda number, id: None,
+        rested: Callable[[], None] = lambda: None,
     ) -> None:
-        """`running` is told (number of the thread, id) before each run, and (number, 0) after it."""
+        """
+        `running` is told (number of the thread, id) before each run, and (number, 0) after it; `rested` is called whenever a
+        thread has gone idle, which is when it counts as busy no more.
+        """
         self.size = size
         self.taken = 0  # how many deliveries have left the buffer; only ever rises
         self._run = run
         self._running = running
+        self._rested = rested
         self._name = name
         self._buffer: deque[Delivery] = deque()
         self._calls: SimpleQueue[bool] = SimpleQueue()  # one for each idle thread to be woken
@@ -103,6 +108,7 @@ class ThreadPool:
                     if self._buffer:  # It came while this thread tidied up.
                         continue
                     self._idle += 1
+                self._rested()
                 self._calls.get()
                 continue
             self.taken += 1
