@@ -27,7 +27,8 @@ def test_those_held_longest_stand_first() -> None:
 
 def test_it_is_said_where_the_job_is() -> None:
     places = {
-        "line": rows.a_running(),
+        "line": rows.a_message(),
+        "running": rows.a_running(),
         "delayed": rows.a_delayed(),
         "parked": rows.a_parked(),
         "": rows.an_archived(),
