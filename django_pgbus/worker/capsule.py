@@ -81,13 +81,19 @@ class Capsule:
 
     def room(self) -> int:
         """Return how many deliveries to claim now."""
-        self._wants_more = True  # Before looking: whoever ends meanwhile says so.
-        free = self.declared.threads - self.threads.busy
-        room = free + self._buffer_size() - self.threads.buffered
+        room = self._room_now()
+        if room <= 0 and not self._wants_more:
+            self._wants_more = True
+            room = self._room_now()  # Whoever ended before that was said has told nobody.
+        if room > 0:
+            self._wants_more = False
+        return max(0, room)
+
+    def _room_now(self) -> int:
+        room = self.declared.threads - self.threads.busy + self._buffer_size() - self.threads.buffered
         if pending := self.coroutines.pending:
             room = min(room, self._most_coroutines - pending)
-        self._wants_more = room <= 0
-        return max(0, room)
+        return room
 
     @property
     def _most_coroutines(self) -> int:

@@ -32,8 +32,8 @@ class ThreadPool:
         rested: Callable[[], None] = lambda: None,
     ) -> None:
         """
-        `running` is told (number of the thread, id) before each run, and (number, 0) after it; `rested` is called whenever a
-        thread has gone idle, which is when it counts as busy no more.
+        `running` is told (number of the thread, id) before each run, and (number, 0) after it; `rested` is called when
+        the last thread has gone idle, which is when it counts as busy no more.
         """
         self.size = size
         self.taken = 0  # how many deliveries have left the buffer; only ever rises
@@ -108,7 +108,9 @@ class ThreadPool:
                     if self._buffer:  # It came while this thread tidied up.
                         continue
                     self._idle += 1
-                self._rested()
+                    all_idle = self._idle == self._threads
+                if all_idle:
+                    self._rested()
                 self._calls.get()
                 continue
             self.taken += 1
