@@ -43,6 +43,7 @@ from django_pgbus.worker.shutdown import Demands, Level, demands
 CHECK: Final = 1.0  # seconds between looks at recycling
 BURST_CHECK: Final = 0.05
 FLUSH: Final = 5.0  # seconds for the last settlements
+DRAIN: Final = 2.0  # seconds for the consumer to have noticed; without a database it does not
 
 
 def main(plan: ProcessPlan, worker: uuid.UUID, supervisor: uuid.UUID | None, reports: Reports | None, name: str) -> int:
@@ -174,8 +175,13 @@ class Process:
                 self._asked.wait(0.2)
             code = code if self._stuck is None else HARD_TIMEOUT
         grace_ends = time.monotonic() + (0.0 if code == HARD_TIMEOUT else self._plan.grace)
-        while self._held and time.monotonic() < grace_ends and self._asked.level < Level.NOW:
-            self._asked.wait(0.05)
+        drained_by = time.monotonic() + DRAIN
+        while time.monotonic() < grace_ends and self._asked.level < Level.NOW:
+            # A claim may be under way, whose jobs are not held yet.
+            claiming = not self._consumer.drained and time.monotonic() < drained_by
+            if not (self._held or claiming):
+                break
+            self._asked.wait(0.05 if self._held else 0.005)
         if self._held and code != HARD_TIMEOUT:
             self._cancel_async()
         self._completer.flush(time.monotonic() + FLUSH)
