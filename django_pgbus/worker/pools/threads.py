@@ -32,6 +32,8 @@ class ThreadPool:
         rested: Callable[[], None] = lambda: None,
     ) -> None:
         """
+        Make a pool without threads yet.
+
         `running` is told (number of the thread, id) before each run, and (number, 0) after it; `rested` is called when
         the last thread has gone idle, which is when it counts as busy no more.
         """
