@@ -12,26 +12,20 @@ from django_pgbus.conf import database
 BATCH: Final = 1000
 
 
-class Forgetter:
-    """Deletes semaphores that nobody holds or waits for, a batch at a time, each under its lock."""
+def forget_semaphores(after: str) -> tuple[str, int, list[str]]:
+    """
+    Delete unused semaphores after `after`; return where to go on ("": from the start), how many, and what was locked.
 
-    def __init__(self) -> None:
-        self._after = ""
-
-    def forget(self) -> tuple[int, list[str]]:
-        """
-        Delete the next unused semaphores and return how many, and the keys that were locked.
-
-        Nobody can lose by it: who wants one makes it anew. Whoever found one locked relies on the caller to look again
-        at these keys after the commit. Locks: semaphores (skipping).
-        """
-        keys = [key for (key,) in sql.UNUSED.tuples(after=self._after, limit=BATCH)]
-        self._after = keys[-1] if len(keys) == BATCH else ""
-        if not keys:
-            return 0, []
+    Nobody can lose by it: who wants one makes it anew. Whoever found one locked relies on the caller to look again at
+    these keys after the commit. Locks: semaphores (skipping).
+    """
+    keys = [key for (key,) in sql.UNUSED.tuples(after=after, limit=BATCH)]
+    count, locked = 0, []
+    if keys:
         with transaction.atomic(using=database()):
             locked = [key for key, _ in sql.LOCK_FREE.tuples(keys=keys)]
-            return (sql.FORGET.count(keys=locked) if locked else 0), locked
+            count = sql.FORGET.count(keys=locked) if locked else 0
+    return keys[-1] if len(keys) == BATCH else "", count, locked
 
 
 def reap_slots(after: int) -> tuple[int, set[str]]:

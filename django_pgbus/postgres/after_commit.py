@@ -22,15 +22,11 @@ H = TypeVar("H", bound=Hook)
 
 def hook_of(connection: Any, make: Callable[[], H]) -> H:
     """
-    Return the hook of this kind that will speak after the commit of this transaction.
+    Return the hook of this kind that will speak after the commit of this transaction; only inside one.
 
-    An earlier one serves if it stands in the list still (Django leaves there what a test has executed: that one has spoken)
-    and in no savepoint that this call is not in: then it
-    speaks whenever what this call wrote is committed. Outside of a transaction it is a new one, which the caller
-    registers once it is filled: Django would call it at once.
+    An earlier one serves if it stands in the list still and in no savepoint that this call is not in: then it speaks
+    whenever what this call wrote is committed. One that has spoken does not (Django leaves it in the list of a test).
     """
-    if not connection.in_atomic_block:
-        return make()
     savepoints = frozenset(connection.savepoint_ids)
     hooks: dict[Any, tuple[H, frozenset[str]]] = connection.__dict__.setdefault("_pgbus_hooks", {})
     hook, inside = hooks.get(make, (None, savepoints))

@@ -193,26 +193,28 @@ def terms_of(path: str, constraints: str) -> Terms:
         carried = read(constraints)
     except Exception:  # damaged by hand
         return UNREADABLE
-    if carried.limit is None:
-        return UNREADABLE
+    return UNREADABLE if carried.limit is None else _declared_now(path, carried, carried.limit)
+
+
+def _declared_now(path: str, carried: Constraints, limit: BoundLimit) -> Terms:
     try:
         task = find_task(path)
     except KeyboardInterrupt:
         raise
     except BaseException:  # importing runs code of the project, which may even exit
-        return carried.limit.terms
-    limit: Limit | None = getattr(task, "limit", None)
-    if limit is None:
+        return limit.terms
+    declared: Limit | None = getattr(task, "limit", None)
+    if declared is None:
         rest = replace(carried, limit=None).text()
         return Terms(name="", to=None, duration=0.0, constraints=rest or "{}")
-    return Terms(name=carried.limit.name, to=limit.to, duration=limit.seconds)
+    return Terms(name=limit.name, to=declared.to, duration=declared.seconds)
 
 
 def as_declared_now(path: str, carried: Constraints) -> Constraints:
     """Return what a task that enters again is bound to: its keys as computed once, its limit as declared by now."""
     if carried.limit is None:
         return carried
-    terms = terms_of(path, carried.text() or "")
+    terms = _declared_now(path, carried, carried.limit)
     if terms.to is None:
         return replace(carried, limit=None)
     return replace(carried, limit=replace(carried.limit, to=terms.to, duration=terms.duration))

@@ -198,14 +198,14 @@ def let_in_after_commit(semaphores: Iterable[str], unique_keys: Iterable[str] = 
     Where Django runs no hooks (autocommit is off), the sweep finds them. Locks: none.
     """
     semaphores, unique_keys = set(semaphores), set(unique_keys)
-    connection = connections[database()]
-    if not (semaphores or unique_keys) or not (connection.in_atomic_block or connection.get_autocommit()):
+    if not (semaphores or unique_keys):
         return
-    hook = hook_of(connection, _Freed)
+    connection = connections[database()]
+    hook = hook_of(connection, _Freed) if connection.in_atomic_block else _Freed()
     hook.semaphores |= semaphores
     hook.keys |= unique_keys
     if not connection.in_atomic_block:
-        transaction.on_commit(hook.speak, using=connection.alias, robust=True)
+        wake.once_committed(hook.speak)
 
 
 def let_in(semaphores: Iterable[str], unique_keys: Iterable[str] = ()) -> int:
@@ -263,7 +263,7 @@ def pick_up(deliveries: Sequence[Delivery]) -> PickedUp:
     over before, in another transaction; who waits for what is given back is let in after the commit.
     Locks: messages, semaphore_slots, uniqueness_keys.
     """
-    bound = {delivery.id: _readable_constraints(delivery) for delivery in deliveries}
+    bound = {delivery.id: _readable(delivery.constraints) for delivery in deliveries}
     needed = {id: key for id, one in bound.items() if (key := one.while_executing)}
     if needed:
         _take_over(sorted({key.key for key in needed.values()}))
@@ -304,10 +304,6 @@ def _picked_up(deliveries: Sequence[Delivery], bound: dict[int, Constraints], pa
         delivery.ended = True  # A beat that finds it gone has not lost it.
     let_in_after_commit(semaphores, unique_keys)  # Parked, committed, now look again.
     return picked
-
-
-def _readable_constraints(delivery: Delivery) -> Constraints:
-    return _readable(delivery.constraints)
 
 
 def _readable(text: str | None) -> Constraints:
@@ -603,7 +599,7 @@ def put_off(puts: Sequence[PutOff], now: float) -> dict[int, bool]:
     limits = {
         p.delivery.id: limit
         for p in puts
-        if p.reason == "snoozed" and (limit := _readable_constraints(p.delivery).limit)
+        if p.reason == "snoozed" and (limit := _readable(p.delivery.constraints).limit)
     }
     rows: dict[int, bool] = {}
     if snoozing := [put for put in puts if put.delivery.id in limits]:

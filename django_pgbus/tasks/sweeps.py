@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from django_pgbus.concurrency import parked, sql
-from django_pgbus.concurrency import sweeps as concurrency
-from django_pgbus.concurrency.sweeps import reap_slots
+from django_pgbus.concurrency.sweeps import forget_semaphores, reap_slots
 from django_pgbus.conf import get_settings
 from django_pgbus.postgres import retrying
 from django_pgbus.queues.sweeps import move_forgotten
 from django_pgbus.tasks import lifecycle
 from django_pgbus.tasks import sql as tasks_sql
-from django_pgbus.uniqueness.sweeps import Reaper
+from django_pgbus.uniqueness.sweeps import reap_keys
 
 BATCH: Final = 500
 KEYS: Final = 1000  # looked at in one statement
@@ -90,7 +89,7 @@ class KeyReaper:
     """Frees uniqueness keys whose messages are nowhere, and lets in who waits for them."""
 
     def __init__(self) -> None:
-        self._reaper = Reaper()
+        self._after = ""
 
     def reap(self) -> int:
         """
@@ -100,10 +99,10 @@ class KeyReaper:
         """
         count = 0
         for _ in range(PAGES):
-            keys = self._reaper.reap()
+            self._after, keys = reap_keys(self._after)
             count += len(keys)
             lifecycle.let_in((), keys)
-            if self._reaper.at_the_end:
+            if not self._after:
                 break
         return count
 
@@ -112,7 +111,7 @@ class SemaphoreForgetter:
     """Deletes semaphores that nobody holds or waits for, and looks again at those that it had locked."""
 
     def __init__(self) -> None:
-        self._forgetter = concurrency.Forgetter()
+        self._after = ""
 
     def forget(self) -> int:
         """
@@ -120,6 +119,6 @@ class SemaphoreForgetter:
 
         Locks: semaphores (skipping); then in transactions of its own what `lifecycle.let_in` locks.
         """
-        count, locked = self._forgetter.forget()
+        self._after, count, locked = forget_semaphores(self._after)
         lifecycle.let_in_after_commit(locked)
         return count

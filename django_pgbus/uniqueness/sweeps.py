@@ -12,26 +12,14 @@ from django_pgbus.uniqueness import sql
 BATCH: Final = 1000
 
 
-class Reaper:
-    """Looks at all keys, a batch at a time; where it left off is a matter of speed only."""
+def reap_keys(after: str) -> tuple[str, list[str]]:
+    """
+    Free the keys after `after` whose messages are nowhere; return where to go on ("": from the start) and the keys.
 
-    def __init__(self) -> None:
-        self._after = ""
-
-    @property
-    def at_the_end(self) -> bool:
-        """Return whether all keys have been looked at, and the next look begins anew."""
-        return not self._after
-
-    def reap(self) -> list[str]:
-        """
-        Free the next keys whose messages are nowhere and return them.
-
-        Locks the key first and tests again in a second statement. Locks: uniqueness_keys (skipping).
-        """
-        looked = sql.UNOWNED.rows(after=self._after, limit=BATCH)
-        self._after = looked[-1].key if len(looked) == BATCH else ""
-        return reap([row.key for row in looked if row.unowned])
+    Locks the key first and tests again in a second statement. Locks: uniqueness_keys (skipping).
+    """
+    looked = sql.UNOWNED.rows(after=after, limit=BATCH)
+    return looked[-1].key if len(looked) == BATCH else "", reap([row.key for row in looked if row.unowned])
 
 
 def reap(keys: list[str]) -> list[str]:

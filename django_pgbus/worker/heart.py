@@ -60,7 +60,6 @@ class Heart(ConnectedLoop):
         self._beaten = beaten
         self._elected = elected
         self.is_dispatcher = False
-        self._newly_elected = False
         self.alive = False
 
     def connected(self) -> None:
@@ -76,12 +75,12 @@ class Heart(ConnectedLoop):
             self._lose(delivery)
         for delivery in beat.discarded:
             self._discarded(delivery)
+        was_dispatcher = self.is_dispatcher
         self._say_so()
         self._give_up_unconfirmed()
         self.alive = True
         self._beaten(True)
-        if self._newly_elected:
-            self._newly_elected = False
+        if self.is_dispatcher and not was_dispatcher:  # Only now: it sweeps while this heart is alive.
             self._elected()
         return began + self._plan.beat - time.monotonic()
 
@@ -142,7 +141,6 @@ class Heart(ConnectedLoop):
         else:
             self.is_dispatcher = False
         if self.is_dispatcher and not was:
-            self._newly_elected = True
             signals.elected.send_robust(sender=type(self), worker=self._worker)
 
     def _give_up_unconfirmed(self) -> None:

@@ -14,7 +14,7 @@ from django_pgbus.models import BlockedExecution, Message, Semaphore, Slot
 from django_pgbus.postgres import Statement
 from django_pgbus.tasks import lifecycle
 from django_pgbus.tasks import sweeps as tasks_sweeps
-from django_pgbus.tasks.sweeps import GoOn, SlotReaper
+from django_pgbus.tasks.sweeps import GoOn, SemaphoreForgetter, SlotReaper
 from tests import constrained
 from tests.constrained import alone, claim_and_pick_up, enqueue, one, parked, slots, unique_and_one
 from tests.jobs import noop
@@ -159,8 +159,8 @@ def test_unused_semaphores_are_forgotten_a_batch_at_a_time(monkeypatch):
         Semaphore.objects.create(key=f"unused-{number}", capacity=1)
     used = enqueue(one, "used")
     monkeypatch.setattr(sweeps, "BATCH", 2)
-    forgetter = sweeps.Forgetter()
-    assert sum(forgetter.forget()[0] for _ in range(4)) == 5
+    forgetter = SemaphoreForgetter()
+    assert sum(forgetter.forget() for _ in range(4)) == 5
     assert [semaphore.key for semaphore in Semaphore.objects.all()] == ["used"]
     assert slots() == {used: 1}
 
