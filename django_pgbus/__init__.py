@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from django_pgbus.concurrency.policy import Limit
     from django_pgbus.exceptions import (
+        BatchDoesNotExist,
+        BatchError,
+        BatchFinished,
         ConcurrencyLimitExceeded,
         InvalidKey,
         InvalidPayload,
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
         TaskTimeout,
     )
     from django_pgbus.tasks.backend import PgbusBackend
+    from django_pgbus.tasks.batch import Batch, acurrent_batch, current_batch
     from django_pgbus.tasks.bulk import aenqueue_many, enqueue_many
     from django_pgbus.tasks.decorators import ensures_uniqueness, limits_concurrency
     from django_pgbus.tasks.task import task
@@ -30,6 +34,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batch",
+    "BatchDoesNotExist",
+    "BatchError",
+    "BatchFinished",
     "ConcurrencyLimitExceeded",
     "InvalidKey",
     "InvalidPayload",
@@ -41,7 +49,9 @@ __all__ = [
     "TaskSuperseded",
     "TaskTimeout",
     "Unique",
+    "acurrent_batch",
     "aenqueue_many",
+    "current_batch",
     "enqueue_many",
     "ensures_uniqueness",
     "limits_concurrency",
@@ -49,6 +59,12 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Batch": "tasks.batch",
+    "BatchDoesNotExist": "exceptions",
+    "BatchError": "exceptions",
+    "BatchFinished": "exceptions",
+    "acurrent_batch": "tasks.batch",
+    "current_batch": "tasks.batch",
     "ConcurrencyLimitExceeded": "exceptions",
     "InvalidKey": "exceptions",
     "JobNotUnique": "exceptions",

@@ -8,6 +8,9 @@ What can go wrong, for callers and inside a run.
     ├── InvalidKey            what a key function returned cannot be a key (also a ValueError)
     ├── JobNotUnique          another job holds the key of this one
     ├── ConcurrencyLimitExceeded  as many jobs of this key as allowed are there already
+    ├── BatchError            a batch cannot be used like this
+    │   ├── BatchFinished         ... because it has ended
+    │   └── BatchDoesNotExist     ... because it is not there, or not any more
     ├── WorkerLost            recorded for a run whose process ended or fell silent
     ├── TaskTimeout           raised in a run that outlived its `timeout`
     └── TaskSuperseded        raised in a run whose delivery is no longer the newest
@@ -71,6 +74,18 @@ class ConcurrencyLimitExceeded(PgbusError):
         super().__init__(message)
         self.key = key
         self.limit = limit
+
+
+class BatchError(PgbusError):
+    """A batch cannot be used like this."""
+
+
+class BatchFinished(BatchError):
+    """The batch has ended: nothing can be added to it."""
+
+
+class BatchDoesNotExist(BatchError):
+    """There is no batch of this id, or it ended so long ago that it is not kept any more."""
 
 
 class WorkerLost(PgbusError):

@@ -172,6 +172,18 @@ def _key_taken_over(*, key: str, **kwargs: Any) -> None:
     logger.warning("The key %.200r was freed: the run that held it has lost its lease.", key)
 
 
+def _batch_finished(*, id: int, total: int, failed: int, **kwargs: Any) -> None:
+    logger.info("Batch %d is finished: %d members, %d failed.", id, total, failed)
+
+
+def _batch_not_finished(*, id: int, exception: BaseException, **kwargs: Any) -> None:
+    logger.error("Batch %d could not be finished; it is tried again.", id, exc_info=exception)
+
+
+def _batch_repaired(*, id: int, count: int, **kwargs: Any) -> None:
+    logger.error("Batch %d: %d members are nowhere and count as failed. Were jobs deleted by hand?", id, count)
+
+
 LINES: dict[Signal, Callable[..., None]] = {
     signals.attempt_failed: _attempt_failed,
     signals.task_dead_lettered: _task_dead_lettered,
@@ -186,6 +198,9 @@ LINES: dict[Signal, Callable[..., None]] = {
     signals.holders_presumed_dead: _holders_presumed_dead,
     signals.promotion_failed: _promotion_failed,
     signals.key_taken_over: _key_taken_over,
+    signals.batch_finished: _batch_finished,
+    signals.batch_not_finished: _batch_not_finished,
+    signals.batch_repaired: _batch_repaired,
     signals.backoff_broken: _backoff_broken,
     signals.leases_released: _leases_released,
     signals.jobs_handed_back: _jobs_handed_back,

@@ -1,5 +1,6 @@
 """The models of all components, where Django looks for them."""
 
+from django_pgbus.batches.models import Batch, BatchCount
 from django_pgbus.concurrency.models import BlockedExecution, Semaphore, Slot
 from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Level, Message, QueueState
 from django_pgbus.uniqueness.models import UniquenessKey
@@ -7,6 +8,8 @@ from django_pgbus.worker.models import Election, Worker
 
 __all__ = [
     "Archived",
+    "Batch",
+    "BatchCount",
     "BlockedExecution",
     "DeadLetter",
     "Delayed",

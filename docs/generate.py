@@ -244,6 +244,92 @@ def _accepted(hint: Any) -> str:
     )
 
 
+# --- batches ------------------------------------------------------------------------------------------
+
+# What signatures and docstrings alone do not tell.
+ARGUMENTS = {
+    "description": "What it is called, in callbacks and pages.",
+    "properties": "A dict that JSON can hold, at most `MAX_PAYLOAD_BYTES`; handed to the callbacks.",
+    "on_finish": "Task that is enqueued when the last member has ended.",
+    "on_success": "Task that is enqueued with it if no member failed.",
+    "on_failure": "Task that is enqueued with it if any member failed.",
+    "key": "Uniqueness key that is held until it is finished.",
+    "on_conflict": "What becomes of it where another holds the key: `reject`, `discard` or `log`.",
+}
+ATTRIBUTES = {
+    "id": "Its id; None before it is stored, and where it was dropped or its block raised.",
+    "description": "As given.",
+    "properties": "As JSON gives them back.",
+    "refused": "The `JobNotUnique` of a batch that was dropped under `discard` or `log`, else None.",
+}
+COUNTED = {
+    "total": "How many members there are.",
+    "succeeded": "How many returned.",
+    "failed": "How many gave up or were discarded.",
+    "finished_at": "When the batch was finished; None before.",
+}
+
+
+def batches() -> str:
+    """Return the arguments, attributes and methods of `Batch`, what stands beside it, and its errors."""
+    import django_pgbus
+    from django_pgbus.tasks.batch import Batch, Progress
+
+    given = inspect.signature(Batch).parameters.values()
+    methods = [(_with_twin(name, getattr(Batch, name)), _first(getattr(Batch, name))) for name in BATCH_METHODS]
+    functions = [(_with_twin("current_batch", django_pgbus.current_batch), _first(django_pgbus.current_batch))]
+    errors = [(f"`{name}`", _first(getattr(django_pgbus, name))) for name in BATCH_ERRORS]
+    counted = [field.name for field in fields(Progress)]
+    return "\n\n".join(
+        (
+            "## Batch",
+            DESIGN.sub("", inspect.cleandoc(Batch.__doc__ or "")).partition("\n\n")[2],
+            _table(
+                ("Argument", "Default", "Meaning"),
+                [(f"`{a.name}`", f"`{a.default!r}`", ARGUMENTS[a.name]) for a in given],
+            ),
+            _table(("Attribute", "Meaning"), [*_meant(ATTRIBUTES, ATTRIBUTES), *_properties(Batch, ["is_open"])]),
+            _table(("Method", "What it does"), methods),
+            f"## Progress\n\n{_first(Progress)}",
+            _table(("Attribute", "Meaning"), [*_meant(counted, COUNTED), *_properties(Progress, vars(Progress))]),
+            "## In a running task",
+            _table(("Function", "What it does"), functions),
+            "## Errors\n\nThe last two are `BatchError`s, all are `PgbusError`s.",
+            _table(("Error", "Meaning"), errors),
+        )
+    )
+
+
+BATCH_METHODS = ("get", "add", "progress")
+BATCH_ERRORS = ("BatchError", "BatchFinished", "BatchDoesNotExist")
+DESIGN = re.compile(r" Semantics [\d., ]+\d\.")  # of docstrings, to the design of the product
+
+
+def _first(documented: Any) -> str:
+    return _first_paragraph(documented.__doc__)
+
+
+def _with_twin(name: str, function: Any) -> str:
+    taken = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
+    parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
+    arguments = ", ".join(taken.get(p.kind.name, "") + p.name for p in parameters)
+    return f"`{name}({arguments})`, `a{name}`"
+
+
+def _meant(names: Iterable[str], meanings: dict[str, str]) -> list[tuple[str, str]]:
+    return [(f"`{name}`", meanings[name]) for name in names]
+
+
+def _properties(documented: type, names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the properties among these names, each with what its docstring says it returns."""
+    found = [(name, getattr(documented, name)) for name in names]
+    return [
+        (f"`{name}`", _sentence(_first(value).removeprefix("Return ")))
+        for name, value in found
+        if isinstance(value, property)
+    ]
+
+
 # --- tables -------------------------------------------------------------------------------------------
 
 
@@ -276,6 +362,21 @@ MEANINGS = {
     "listening": "Whether notifications arrive; empty: not known.",
     "pgbus_workers.id": "One per process that was started; never used again.",
     "lease": "VISIBILITY_TIMEOUT of this process: silent for longer, it is taken for dead.",
+    "batch_id": "The batch that counts it when it ends; empty: none.",
+    "pgbus_batches.id": "Of the same sequence as those of the tasks.",
+    "pgbus_batches.properties": "What was given with it; handed to the callbacks.",
+    "pgbus_batches.callbacks": "What is enqueued when it is finished: `{event: {task, queue, ...}}`.",
+    "pgbus_batches.key": "Uniqueness key that it holds until it is finished, as it was chosen.",
+    "pgbus_batches.total": "Members, as far as they are folded in.",
+    "pgbus_batches.succeeded": "Members that succeeded, as far as they are folded in.",
+    "pgbus_batches.failed": "Members that failed, as far as they are folded in.",
+    "pgbus_batches.finished_at": "When it was finished; empty: it is not.",
+    "pgbus_batch_counts.id": "Of its own sequence.",
+    "pgbus_batch_counts.batch_id": "The batch.",
+    "pgbus_batch_counts.added": "Members that the transaction enqueued.",
+    "pgbus_batch_counts.succeeded": "Members that it settled as succeeded.",
+    "pgbus_batch_counts.failed": "Members that it settled as failed.",
+    "pgbus_uniqueness_keys.message_id": "The task that holds it; the batch, under `until_finished`.",
 }
 
 
@@ -355,10 +456,10 @@ def layers() -> str:
 
 
 def transitions() -> str:
-    """Return every way a task enters, moves in or leaves the system, from `tasks/lifecycle.py`."""
-    tree = ast.parse((PACKAGE / "tasks" / "lifecycle.py").read_text(encoding="utf-8"))
+    """Return every way a task enters, moves in or leaves the system, and how a batch begins and ends."""
+    homes = (PACKAGE / "tasks" / "lifecycle.py", PACKAGE / "tasks" / "batch_ends.py")
     rows = []
-    for function in tree.body:
+    for function in (node for home in homes for node in ast.parse(home.read_text(encoding="utf-8")).body):
         if not isinstance(function, ast.FunctionDef) or function.name.startswith("_"):
             continue
         text = " ".join((ast.get_docstring(function) or "").split())
@@ -452,6 +553,11 @@ DECLARING_INTRO = """# Uniqueness and limits, option by option
 What they are for, and what each guarantees, is in [the guide](../guides/uniqueness-and-limits.md). Wrong values are
 refused where the task is declared, with `InvalidTask`. A task has at most one of each."""
 
+BATCHES_INTRO = """# Batch, method by method
+
+What batches are for, and what holds of them, is in [the guide](../guides/batches.md). All names but `Progress`, which
+`progress()` returns, are imported from `django_pgbus`."""
+
 TABLES_INTRO = """# Tables
 
 All stand on one alias, `PGBUS["DATABASE"]`. They may be read; write to them through tasks, the admin and
@@ -479,11 +585,12 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
         "django_pgbus/uniqueness/policy.py and concurrency/policy.py",
         lambda: f"{DECLARING_INTRO}\n\n{declaring()}",
     ),
+    "reference/batches.md": ("django_pgbus/tasks/batch.py", lambda: f"{BATCHES_INTRO}\n\n{batches()}"),
     "reference/checks.md": ("django_pgbus/checks.py", lambda: f"{CHECKS_INTRO}\n\n{checks()}"),
     "reference/tables.md": ("the models", lambda: f"{TABLES_INTRO}\n\n{tables()}"),
     "architecture/_lock_order.md": ("django_pgbus/postgres/locks.py", lock_order),
     "architecture/_layers.md": ("pyproject.toml", layers),
-    "architecture/_transitions.md": ("django_pgbus/tasks/lifecycle.py", transitions),
+    "architecture/_transitions.md": ("django_pgbus/tasks/lifecycle.py and batch_ends.py", transitions),
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from django_pgbus.batches import sql as batches_sql
 from django_pgbus.concurrency import sql as concurrency_sql
 from django_pgbus.postgres import Statement
 from django_pgbus.queues import sql, wake
@@ -34,6 +35,7 @@ MODULES: dict[str, Any] = {
     "queues": sql,
     "concurrency": concurrency_sql,
     "uniqueness": uniqueness_sql,
+    "batches": batches_sql,
     "tasks": tasks_sql,
 }
 

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
-from django_pgbus.queues.models import ClockTimestamp, Work
+from django_pgbus.queues.models import ClockTimestamp, Work, members_index
 
 
 class Semaphore(models.Model):
@@ -86,4 +86,5 @@ class BlockedExecution(Work):
             ),
             models.Index(fields=["queue", "due_at"], name="pgbus_blocked_due", condition=Q(due_at__isnull=False)),
             models.Index(fields=["parked_at"], name="pgbus_blocked_parked"),
+            members_index("pgbus_blocked_batch"),
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from django_pgbus.concurrency import sql
 
@@ -30,27 +30,33 @@ class Park:
     dropped: str = ""
 
 
-def park(parks: Iterable[Park]) -> dict[int, bool]:
+class Gone(NamedTuple):
+    """What became of a delivery that was to be parked, and the batch that it belongs to."""
+
+    discarded: bool
+    batch: int | None
+
+
+def park(parks: Iterable[Park]) -> dict[int, Gone]:
     """
-    Park deliveries, no attempt counted, and return {id: discarded instead} of those still leased.
+    Park deliveries, no attempt counted, and return what became of those still leased, by their ids.
 
     Locks: messages.
     """
     rows = sorted(parks, key=lambda one: one.id)
     if not rows:
         return {}
-    return dict(
-        sql.PARK.tuples(
-            ids=[one.id for one in rows],
-            deliveries=[one.delivery for one in rows],
-            waits_for=[one.waits_for for one in rows],
-            keys=[one.key for one in rows],
-            semaphores=[one.semaphore for one in rows],
-            due_in=[one.due_in for one in rows],
-            raised=[int(one.fenced) for one in rows],
-            dropped=[one.dropped for one in rows],
-        )
+    gone = sql.PARK.tuples(
+        ids=[one.id for one in rows],
+        deliveries=[one.delivery for one in rows],
+        waits_for=[one.waits_for for one in rows],
+        keys=[one.key for one in rows],
+        semaphores=[one.semaphore for one in rows],
+        due_in=[one.due_in for one in rows],
+        raised=[int(one.fenced) for one in rows],
+        dropped=[one.dropped for one in rows],
     )
+    return {id: Gone(discarded, batch) for id, discarded, batch in gone}
 
 
 def make_due(queues: Sequence[str], limit: int = BATCH) -> tuple[set[str], set[str]]:
@@ -96,9 +102,9 @@ def of_key(waits_for: str, key: str, up_to: int, limit: int, seen_at: str | None
     return [id for (id,) in rows]
 
 
-def discard(ids: Sequence[int]) -> list[int]:
-    """Settle parked tasks as discarded and return those that were there. Locks: blocked_executions."""
-    return [id for (id,) in sql.DISCARD.tuples(ids=list(ids))] if ids else []
+def discard(ids: Sequence[int]) -> dict[int, int | None]:
+    """Settle parked tasks as discarded and return {id: batch} of those that were there. Locks: blocked_executions."""
+    return dict(sql.DISCARD.tuples(ids=list(ids))) if ids else {}
 
 
 def waited_for(waits_for: str, after: str, limit: int) -> list[str]:

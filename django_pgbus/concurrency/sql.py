@@ -226,8 +226,9 @@ PROMOTE = Statement(
         USING chosen
         WHERE blocked.id = chosen.id
         RETURNING blocked.id, blocked.queue, blocked.priority, blocked.task, blocked.backend, blocked.payload,
-                  blocked.delivery, blocked.attempts, blocked.errors, blocked.enqueued_at, blocked.suspect,
-                  blocked.key, coalesce(chosen.constraints::json, blocked.constraints) AS constraints,
+                  blocked.delivery, blocked.attempts, blocked.errors, blocked.batch_id, blocked.enqueued_at,
+                  blocked.suspect, blocked.key,
+                  coalesce(chosen.constraints::json, blocked.constraints) AS constraints,
                   chosen.ordinal, chosen.duration, chosen.nth
     ), slot AS (
         INSERT INTO pgbus_semaphore_slots (message_id, key, ordinal, duration)
@@ -237,8 +238,9 @@ PROMOTE = Statement(
         ON CONFLICT DO NOTHING -- only under a stricter isolation than ours: PostgreSQL's 40001
     )
     INSERT INTO pgbus_messages (id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
-                                enqueued_at, suspect)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at, suspect
+                                batch_id, enqueued_at, suspect)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
+           enqueued_at, suspect
     FROM gone
     ORDER BY nth
     RETURNING id, queue, priority, suspect, position
@@ -267,27 +269,27 @@ PARK = Statement(
         USING mine
         WHERE message.id = mine.id
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
-                  message.delivery, message.attempts - 1 AS attempts, message.errors, message.constraints,
+                  message.delivery, message.attempts - 1 AS attempts, message.errors, message.constraints, message.batch_id,
                   message.enqueued_at, message.suspect, message.worker, message.claimed_at,
                   message.discard_requested OR mine.dropped <> '' AS discarded,
                   mine.waits_for, mine.key, mine.semaphore, mine.due_in, mine.raised, mine.dropped
     ), parked AS (
         INSERT INTO pgbus_blocked_executions (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                                              constraints, enqueued_at, suspect, waits_for, key, semaphore, due_at)
+                                              constraints, batch_id, enqueued_at, suspect, waits_for, key, semaphore, due_at)
         SELECT id, queue, priority, task, backend, payload, delivery + raised, attempts, errors, constraints,
-               enqueued_at, suspect AND due_in IS NULL, waits_for, key, semaphore,
+               batch_id, enqueued_at, suspect AND due_in IS NULL, waits_for, key, semaphore,
                statement_timestamp() + make_interval(secs => due_in)
         FROM gone
         WHERE NOT discarded
     ), settled AS (
         INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                                   constraints, enqueued_at, outcome, note, worker, started_at)
-        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at,
+                                   constraints, batch_id, enqueued_at, outcome, note, worker, started_at)
+        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
                'discarded', dropped, worker, claimed_at
         FROM gone
         WHERE discarded
     )
-    SELECT id, discarded
+    SELECT id, discarded, batch_id
     FROM gone
     """,
     locks=("messages",),
@@ -629,14 +631,15 @@ DISCARD = Statement(
         USING mine
         WHERE blocked.id = mine.id
         RETURNING blocked.id, blocked.queue, blocked.priority, blocked.task, blocked.backend, blocked.payload,
-                  blocked.delivery, blocked.attempts, blocked.errors, blocked.constraints, blocked.enqueued_at
+                  blocked.delivery, blocked.attempts, blocked.errors, blocked.constraints, blocked.batch_id,
+                  blocked.enqueued_at
     )
     INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
-                               enqueued_at, outcome)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
+                               batch_id, enqueued_at, outcome)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
            enqueued_at, 'discarded'
     FROM gone
-    RETURNING id
+    RETURNING id, batch_id
     """,
     locks=("blocked_executions",),
 )

@@ -12,6 +12,8 @@ LOCK_ORDER: Final = {
     "delayed": "A task waits here or stands in the line, never both: the same claim.",
     "dead_letters": "A redrive takes the task from here into the line: the same claim.",
     "archive": "Only retention deletes here, in transactions of its own.",
+    "batches": "Who opens one again keeps it from being finished; who finishes it frees its key and waits for no task.",
+    "batch_counts": "Folded into their batch by whoever has it locked; nobody else changes them.",
     "semaphores": "Decides between running and parking: whoever holds it may hand out slots of its key.",
     "semaphore_slots": "Who holds which slot.",
     "blocked_executions": "A parked task is chosen under the lock of its semaphore.",

@@ -123,6 +123,7 @@ class Line:
                 errors,
                 at,
                 constraints,
+                batch,
             ) = row
             level = names[(queue, priority, suspect)]  # type: ignore[index]
             self.floors[level].note_claimed(began, position)
@@ -141,6 +142,7 @@ class Line:
                     confirmed_at=began,
                     lease=lease,
                     constraints=constraints,
+                    batch=batch,
                     started=suspect,
                 )
             )

@@ -39,6 +39,7 @@ class Delivery:
     confirmed_at: float
     lease: float = float("inf")
     constraints: str | None = None  # what must hold while it runs, as the components of the task wrote it
+    batch: int | None = None  # that counts it when it ends
     started: bool = False
     superseded: bool = False
     discard: bool = False

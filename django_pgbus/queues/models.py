@@ -65,6 +65,11 @@ class NextPosition(models.Func):
     output_field = models.BigIntegerField()
 
 
+def members_index(name: str) -> models.Index:
+    """Return the index that finds the members of a batch; jobs that belong to none are not in it."""
+    return models.Index(fields=["batch_id", "id"], name=name, condition=models.Q(batch_id__isnull=False))
+
+
 class Work(models.Model):
     """What a task takes with it wherever it goes (semantics 1.3)."""
 
@@ -79,6 +84,7 @@ class Work(models.Model):
     errors = models.JSONField(_("errors"), null=True, blank=True)
     # What must hold while it runs (tasks/constraints.py): None for a task that anybody may run at any time.
     constraints = JsonDocument(_("constraints"), null=True)
+    batch_id = models.BigIntegerField(_("batch"), null=True)  # that counts it when it ends
     enqueued_at = models.DateTimeField(_("enqueued at"), db_default=ClockTimestamp())
 
     class Meta:
@@ -108,7 +114,10 @@ class Message(Work):
         default_permissions = ("view",)
         permissions = [("discard_job", _("Can discard jobs")), ("hand_back_job", _("Can hand back jobs"))]
         # No index may contain lease, delivery or attempts: a claim would no longer be a HOT update.
-        indexes = [models.Index(fields=["queue", "priority", "suspect", "position"], name="pgbus_messages_line")]
+        indexes = [
+            models.Index(fields=["queue", "priority", "suspect", "position"], name="pgbus_messages_line"),
+            members_index("pgbus_messages_batch"),
+        ]
 
 
 class Delayed(Work):
@@ -127,7 +136,10 @@ class Delayed(Work):
         verbose_name = _("delayed job")
         verbose_name_plural = _("delayed jobs")
         default_permissions = ("view",)
-        indexes = [models.Index(fields=["queue", "due_at"], name="pgbus_delayed_due")]
+        indexes = [
+            models.Index(fields=["queue", "due_at"], name="pgbus_delayed_due"),
+            members_index("pgbus_delayed_batch"),
+        ]
 
 
 class Archived(Work):
@@ -149,7 +161,10 @@ class Archived(Work):
         verbose_name = _("finished job")
         verbose_name_plural = _("finished jobs")
         default_permissions = ("view",)
-        indexes = [models.Index(fields=["finished_at"], name="pgbus_archive_finished")]
+        indexes = [
+            models.Index(fields=["finished_at"], name="pgbus_archive_finished"),
+            members_index("pgbus_archive_batch"),
+        ]
 
 
 class DeadLetter(Work):
@@ -176,6 +191,7 @@ class DeadLetter(Work):
         indexes = [
             models.Index(fields=["died_at"], name="pgbus_dead_letters_died"),
             models.Index(fields=["queue", "died_at"], name="pgbus_dead_letters_queue"),
+            members_index("pgbus_dead_letters_batch"),
         ]
 
 

@@ -50,14 +50,24 @@ def send(queue: str, priority: int, task: str, backend: str, payload: str) -> An
     return sql.SEND.tuples(queue=queue, priority=priority, task=task, backend=backend, payload=payload)[0]
 
 
-def send_many(queue: str, priority: int, task: str, backend: str, payloads: Sequence[str]) -> list[tuple[Any, ...]]:
+def send_many(
+    queue: str, priority: int, task: str, backend: str, payloads: Sequence[str], batch: int | None = None
+) -> list[tuple[Any, ...]]:
     """Put messages into the line and return (id, position, microseconds since 1970) of each, in their order."""
-    rows = sql.SEND_MANY.tuples(queue=queue, priority=priority, task=task, backend=backend, payloads=texts(payloads))
+    rows = sql.SEND_MANY.tuples(
+        queue=queue, priority=priority, task=task, backend=backend, payloads=texts(payloads), batch=batch
+    )
     return sorted(rows)
 
 
 def send_later(
-    queue: str, priority: int, task: str, backend: str, payloads: Sequence[str], due: datetime | timedelta
+    queue: str,
+    priority: int,
+    task: str,
+    backend: str,
+    payloads: Sequence[str],
+    due: datetime | timedelta,
+    batch: int | None = None,
 ) -> list[Any]:
     """Put messages among the delayed and return (id, position or None, enqueued_at, due_in) of each."""
     return sql.SEND_LATER.rows(
@@ -66,6 +76,7 @@ def send_later(
         task=task,
         backend=backend,
         payloads=texts(payloads),
+        batch=batch,
         due_at=due if isinstance(due, datetime) else None,
         due_in=due if isinstance(due, timedelta) else None,
     )

@@ -22,8 +22,9 @@ SEND = Statement(
 # The sequence gives ids in the order of the rows, which is the order of the payloads.
 SEND_MANY = Statement(
     sql="""
-    INSERT INTO pgbus_messages (queue, priority, task, backend, payload)
-    SELECT %(queue)s::text, %(priority)s::smallint, %(task)s::text, %(backend)s::text, sent.payload::json
+    INSERT INTO pgbus_messages (queue, priority, task, backend, payload, batch_id)
+    SELECT %(queue)s::text, %(priority)s::smallint, %(task)s::text, %(backend)s::text, sent.payload::json,
+           %(batch)s::bigint
     FROM unnest(%(payloads)s::text[]) WITH ORDINALITY AS sent (payload, ordinal)
     ORDER BY sent.ordinal
     RETURNING id, position, (extract(epoch FROM enqueued_at) * 1000000)::bigint AS enqueued_at
@@ -41,16 +42,17 @@ SEND_LATER = Statement(
         FROM unnest(%(payloads)s::text[]) WITH ORDINALITY AS sent (payload, ordinal)
         ORDER BY sent.ordinal
     ), ready AS (
-        INSERT INTO pgbus_messages (id, queue, priority, task, backend, payload)
-        SELECT id, %(queue)s::text, %(priority)s::smallint, %(task)s::text, %(backend)s::text, payload::json
+        INSERT INTO pgbus_messages (id, queue, priority, task, backend, payload, batch_id)
+        SELECT id, %(queue)s::text, %(priority)s::smallint, %(task)s::text, %(backend)s::text, payload::json,
+               %(batch)s::bigint
         FROM sent
         WHERE due_at <= statement_timestamp()
         ORDER BY ordinal
         RETURNING id, position
     ), later AS (
-        INSERT INTO pgbus_delayed (id, queue, priority, task, backend, payload, due_at, reason)
+        INSERT INTO pgbus_delayed (id, queue, priority, task, backend, payload, batch_id, due_at, reason)
         SELECT id, %(queue)s::text, %(priority)s::smallint, %(task)s::text, %(backend)s::text, payload::json,
-               due_at, 'scheduled'
+               %(batch)s::bigint, due_at, 'scheduled'
         FROM sent
         WHERE due_at > statement_timestamp()
         ORDER BY ordinal
@@ -86,11 +88,11 @@ MOVE_DUE = Statement(
         ))
         RETURNING delayed.id, delayed.queue, delayed.priority, delayed.task, delayed.backend, delayed.payload,
                   delayed.delivery, delayed.attempts, delayed.errors,
-                  delayed.constraints, delayed.enqueued_at, delayed.due_at
+                  delayed.constraints, delayed.batch_id, delayed.enqueued_at, delayed.due_at
     )
     INSERT INTO pgbus_messages (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                                constraints, enqueued_at)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at
+                                constraints, batch_id, enqueued_at)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at
     FROM due
     ORDER BY due_at, id
     RETURNING queue, priority, position
@@ -132,7 +134,7 @@ CLAIM = Statement(
     RETURNING message.position, message.id, message.queue, message.priority, message.suspect, message.delivery,
               message.attempts, message.task, message.backend, message.payload::text, message.errors::text,
               (extract(epoch FROM message.enqueued_at) * 1000000)::bigint AS enqueued_at,
-              message.constraints::text
+              message.constraints::text, message.batch_id
     """,
     locks=("messages",),
 )
@@ -350,19 +352,19 @@ SUCCEED = Statement(
           AND message.leased_until IS NOT NULL
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
                   message.delivery, message.attempts, message.errors,
-                  message.constraints, message.enqueued_at, message.worker,
+                  message.constraints, message.batch_id, message.enqueued_at, message.worker,
                   message.discard_requested, outcome.result, outcome.ran_for, outcome.ended_ago
     )
     INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                               constraints, enqueued_at, outcome, result, note, worker, started_at, finished_at)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at,
+                               constraints, batch_id, enqueued_at, outcome, result, note, worker, started_at, finished_at)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
            'succeeded', result::json,
            CASE WHEN discard_requested THEN 'The discard came too late.' ELSE '' END,
            worker,
            statement_timestamp() - make_interval(secs => ended_ago + ran_for),
            statement_timestamp() - make_interval(secs => ended_ago)
     FROM done
-    RETURNING id
+    RETURNING id, batch_id
     """,
     locks=("messages",),
 )
@@ -379,7 +381,8 @@ PUT_OFF = Statement(
           AND message.delivery = outcome.delivery
           AND message.leased_until IS NOT NULL
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
-                  message.delivery, message.constraints, message.enqueued_at, message.worker, message.discard_requested,
+                  message.delivery, message.constraints, message.batch_id, message.enqueued_at,
+                  message.worker, message.discard_requested,
                   CASE WHEN outcome.reason = 'snoozed' THEN message.attempts - 1 ELSE message.attempts END AS attempts,
                   CASE
                       WHEN outcome.error IS NULL THEN message.errors
@@ -394,21 +397,21 @@ PUT_OFF = Statement(
                   outcome.delay, outcome.reason, outcome.ran_for, outcome.ended_ago
     ), later AS (
         INSERT INTO pgbus_delayed (id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
-                                   enqueued_at, due_at, reason)
-        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at,
+                                   batch_id, enqueued_at, due_at, reason)
+        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
                statement_timestamp() + make_interval(secs => delay), reason
         FROM gone
         WHERE NOT discard_requested
     ), discarded AS (
         INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
-                                   enqueued_at, outcome, note, worker, started_at)
-        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at,
+                                   batch_id, enqueued_at, outcome, note, worker, started_at)
+        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
                'discarded', '', worker,
                statement_timestamp() - make_interval(secs => ended_ago + ran_for)
         FROM gone
         WHERE discard_requested
     )
-    SELECT id, discard_requested
+    SELECT id, discard_requested, batch_id
     FROM gone
     """,
     locks=("messages",),
@@ -425,7 +428,8 @@ GIVE_UP = Statement(
           AND message.delivery = outcome.delivery
           AND message.leased_until IS NOT NULL
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
-                  message.delivery, message.constraints, message.enqueued_at, message.worker, message.discard_requested,
+                  message.delivery, message.constraints, message.batch_id, message.enqueued_at,
+                  message.worker, message.discard_requested,
                   message.attempts - outcome.not_run AS attempts,
                   CASE
                       WHEN outcome.error IS NULL THEN message.errors
@@ -440,22 +444,22 @@ GIVE_UP = Statement(
                   outcome.reason, outcome.ran_for, outcome.ended_ago
     ), dead AS (
         INSERT INTO pgbus_dead_letters (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                                        constraints,
+                                        constraints, batch_id,
                                         enqueued_at, reason, worker, started_at)
-        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at,
+        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
                reason, worker, statement_timestamp() - make_interval(secs => ended_ago + ran_for)
         FROM gone
         WHERE NOT discard_requested
     ), discarded AS (
         INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
-                                   enqueued_at, outcome, note, worker, started_at)
-        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at,
+                                   batch_id, enqueued_at, outcome, note, worker, started_at)
+        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
                'discarded', '', worker,
                statement_timestamp() - make_interval(secs => ended_ago + ran_for)
         FROM gone
         WHERE discard_requested
     )
-    SELECT id, discard_requested
+    SELECT id, discard_requested, batch_id
     FROM gone
     """,
     locks=("messages",),
@@ -622,15 +626,15 @@ SETTLE_MARKED = Statement(
         WHERE message.id = mine.id
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
                   message.delivery, message.attempts, message.errors,
-                  message.constraints, message.enqueued_at, message.worker,
+                  message.constraints, message.batch_id, message.enqueued_at, message.worker,
                   message.claimed_at
     )
     INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                               constraints, enqueued_at, outcome, note, worker, started_at)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at,
+                               constraints, batch_id, enqueued_at, outcome, note, worker, started_at)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
            'discarded', '', worker, claimed_at
     FROM gone
-    RETURNING id, constraints IS NOT NULL AS constrained
+    RETURNING id, constraints IS NOT NULL AS constrained, batch_id
     """,
     locks=("messages",),
     again=("messages",),
@@ -652,14 +656,15 @@ DISCARD_READY = Statement(
         USING mine
         WHERE message.id = mine.id
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
-                  message.delivery, message.attempts, message.errors, message.constraints, message.enqueued_at
+                  message.delivery, message.attempts, message.errors, message.constraints, message.batch_id,
+                  message.enqueued_at
     )
     INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                               constraints, enqueued_at, outcome)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
+                               constraints, batch_id, enqueued_at, outcome)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
            enqueued_at, 'discarded'
     FROM gone
-    RETURNING id, constraints IS NOT NULL AS constrained
+    RETURNING id, constraints IS NOT NULL AS constrained, batch_id
     """,
     locks=("messages",),
 )
@@ -677,14 +682,15 @@ DISCARD_DELAYED = Statement(
         USING mine
         WHERE delayed.id = mine.id
         RETURNING delayed.id, delayed.queue, delayed.priority, delayed.task, delayed.backend, delayed.payload,
-                  delayed.delivery, delayed.attempts, delayed.errors, delayed.constraints, delayed.enqueued_at
+                  delayed.delivery, delayed.attempts, delayed.errors, delayed.constraints, delayed.batch_id,
+                  delayed.enqueued_at
     )
     INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                               constraints, enqueued_at, outcome)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
+                               constraints, batch_id, enqueued_at, outcome)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
            enqueued_at, 'discarded'
     FROM gone
-    RETURNING id, constraints IS NOT NULL AS constrained
+    RETURNING id, constraints IS NOT NULL AS constrained, batch_id
     """,
     locks=("delayed",),
 )
@@ -719,7 +725,8 @@ WAITING_OR_RUNNING = Statement(
     """
 )
 
-# The delivery number goes on rising and the attempts start again; the history stays.
+# The delivery number goes on rising and the attempts start again; the history stays. A batch that it was a member of has
+# counted it as failed, once and for all: it is no member any more.
 REDRIVE = Statement(
     sql="""
     WITH mine AS (
@@ -749,7 +756,8 @@ REDRIVE = Statement(
 LOCK_DEAD = Statement(
     sql="""
     SELECT letter.id, letter.queue, letter.priority, letter.task, letter.backend, letter.payload::text AS payload,
-           letter.delivery, letter.errors::text AS errors, letter.constraints::text AS constraints, letter.enqueued_at
+           letter.delivery, letter.errors::text AS errors, letter.constraints::text AS constraints, letter.enqueued_at,
+           letter.batch_id
     FROM pgbus_dead_letters AS letter
     WHERE letter.id = ANY (%(ids)s::bigint[])
     ORDER BY letter.id
@@ -781,12 +789,12 @@ DISCARD_DEAD = Statement(
         WHERE letter.id = mine.id
         RETURNING letter.id, letter.queue, letter.priority, letter.task, letter.backend, letter.payload,
                   letter.delivery, letter.attempts, letter.errors,
-                  letter.constraints, letter.enqueued_at, letter.worker,
+                  letter.constraints, letter.batch_id, letter.enqueued_at, letter.worker,
                   letter.started_at
     )
     INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                               constraints, enqueued_at, outcome, note, worker, started_at)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, enqueued_at,
+                               constraints, batch_id, enqueued_at, outcome, note, worker, started_at)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
            'discarded', 'It was a dead letter.', worker, started_at
     FROM gone
     RETURNING id

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from django_pgbus.exceptions import ConcurrencyLimitExceeded, InvalidPayload, JobNotUnique
 from django_pgbus.tasks import lifecycle, outcomes, refusals, results
+from django_pgbus.tasks.batch import Batch, open_block
 from django_pgbus.tasks.checks import check_backend
 from django_pgbus.tasks.compat import (
     TASK_MAX_PRIORITY,
@@ -66,8 +67,9 @@ class PgbusBackend(BaseTaskBackend):
         self.validate_task(task)
         path = checked_path(task)
         arguments = prepare(args, kwargs)
-        if declares_any(task):
-            outcome = self._enter(task, path, [arguments])[0]
+        block = open_block()
+        if block is not None or declares_any(task):
+            outcome = self._store(task, path, [arguments], block)[0]
             if isinstance(outcome, Exception):
                 raise outcome
             return cast("TaskResult[P, R]", outcome)
@@ -89,20 +91,24 @@ class PgbusBackend(BaseTaskBackend):
         self.validate_task(task)
         path = checked_path(task)
         arguments = [_prepared(index, row) for index, row in enumerate(rows)]
-        if declares_any(task):
-            return self._enter(task, path, arguments)
-        enqueued = lifecycle.enqueue_many(self._work(task, path, ""), [one.text for one in arguments])
-        made = [
-            results.fresh(task, stored, given, self.alias) for stored, given in zip(enqueued, arguments, strict=True)
-        ]
-        for result in made:
-            task_enqueued.send(type(self), task_result=result)
-        return list(made)
+        return self._store(task, path, arguments, open_block())
 
-    def _enter(
-        self, task: AnyTask, path: str, arguments: Sequence[Payload]
+    def _store(
+        self, task: AnyTask, path: str, arguments: Sequence[Payload], block: Batch | None
     ) -> list[AnyTaskResult | JobNotUnique | ConcurrencyLimitExceeded]:
-        works = [self._work(task, path, one.text, bind(task, one.args, one.kwargs)) for one in arguments]
+        batch = None if block is None else block.id
+        if block is not None and block.refused is not None:
+            return [results.dropped(task, given, self.alias, block.refused) for given in arguments]
+        if not declares_any(task) and not (block is not None and block.keeps):
+            work = self._work(task, path, "", batch=batch)
+            enqueued = lifecycle.enqueue_many(work, [one.text for one in arguments])
+            made = [results.fresh(task, one, given, self.alias) for one, given in zip(enqueued, arguments, strict=True)]
+            for result in made:
+                task_enqueued.send(type(self), task_result=result)
+            return list(made)
+        works = [self._work(task, path, one.text, bind(task, one.args, one.kwargs), batch=batch) for one in arguments]
+        if block is not None and block.keeps:
+            return list(block.keep(task, works, arguments, self.alias, type(self)))
         entered = lifecycle.enter(works)
         return [
             self._entered(task, work, outcome, given)
@@ -138,7 +144,9 @@ class PgbusBackend(BaseTaskBackend):
         """Return what is wrong with this backend's entry in `TASKS`, and whether the app is installed."""
         return list(check_backend(self))
 
-    def _work(self, task: AnyTask, path: str, payload: str, constraints: Constraints = NONE) -> outcomes.NewWork:
+    def _work(
+        self, task: AnyTask, path: str, payload: str, constraints: Constraints = NONE, batch: int | None = None
+    ) -> outcomes.NewWork:
         return outcomes.NewWork(
             task=path,
             payload=payload,
@@ -147,6 +155,7 @@ class PgbusBackend(BaseTaskBackend):
             backend=self.alias,
             due=_due(task.run_after),
             constraints=constraints,
+            batch=batch,
         )
 
 

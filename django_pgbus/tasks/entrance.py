@@ -112,6 +112,7 @@ class Entrance:
             deliveries=[e.delivery for e in entrants],
             errors=texts([e.errors for e in entrants]),
             enqueued_at=[e.enqueued_at for e in entrants],
+            batches=[e.work.batch for e in entrants],
             unique_keys=texts([key.key if (key := e.work.constraints.until_executed) else None for e in entrants]),
             unique_names=texts([key.name if (key := e.work.constraints.until_executed) else "" for e in entrants]),
             semaphores=texts([limit.key if (limit := e.work.constraints.limit) else None for e in entrants]),

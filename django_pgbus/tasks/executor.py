@@ -31,7 +31,7 @@ from django_pgbus.conf import database, get_settings
 from django_pgbus.exceptions import Snooze, TaskSuperseded, TaskTimeout
 from django_pgbus.postgres.retrying import is_conflict, is_connection_loss
 from django_pgbus.queues.message import Delivery
-from django_pgbus.tasks import backoff, constraints, lifecycle, payload, running
+from django_pgbus.tasks import backoff, batch, constraints, lifecycle, payload, running
 from django_pgbus.tasks.compat import (
     AnyTask,
     AnyTaskResult,
@@ -162,6 +162,8 @@ class Executor:
         """Call a sync task and return what it came to."""
         if (instead := _not_started(run.delivery)) is not None:
             return instead
+        if run.delivery.batch is not None:
+            batch.running.set(run.delivery.batch)
         task_started.send_robust(run.backend, task_result=run.result)
         run.began = time.monotonic()
         try:
@@ -177,6 +179,8 @@ class Executor:
         """Await an async task and return what it came to; being cancelled once it has ended changes nothing."""
         if (instead := _not_started(run.delivery)) is not None:
             return instead
+        if run.delivery.batch is not None:
+            batch.running.set(run.delivery.batch)
         try:
             await _asend(task_started, run)
             value = await self._acall(run)

@@ -16,6 +16,7 @@ from uuid import UUID
 from django.db import OperationalError, connections, transaction
 
 from django_pgbus import signals
+from django_pgbus.batches import counts
 from django_pgbus.concurrency import parked, slots
 from django_pgbus.concurrency.parked import Park
 from django_pgbus.concurrency.slots import Seen
@@ -29,7 +30,7 @@ from django_pgbus.postgres.retrying import sqlstate
 from django_pgbus.queues import delayed, queue, sql, wake
 from django_pgbus.queues.line import Line
 from django_pgbus.queues.message import Delivery, Level
-from django_pgbus.tasks import constraints
+from django_pgbus.tasks import batch_ends, constraints
 from django_pgbus.tasks.constraints import Constraints
 from django_pgbus.tasks.entrance import Entrance, Entrant
 from django_pgbus.tasks.outcomes import (
@@ -64,6 +65,8 @@ def enqueue(work: NewWork) -> Enqueued:
     """Put a task into the line, or among the delayed, in the caller's transaction. Locks: none."""
     if work.due is not None:
         return _enqueue_later(work, [work.payload])[0]
+    if work.batch is not None:
+        return _enqueue_chunk(work, [work.payload])[0]
     id, position, at = queue.send(work.queue, work.priority, work.task, work.backend, work.payload)
     wake.after_commit({Level(work.queue, work.priority): position})
     return Enqueued(id, moment(at))
@@ -87,21 +90,19 @@ def enqueue_many(work: NewWork, payloads: Sequence[str]) -> list[Enqueued]:
 def _enqueue_chunk(work: NewWork, payloads: Sequence[str]) -> list[Enqueued]:
     if work.due is not None:
         return _enqueue_later(work, payloads)
-    rows = queue.send_many(work.queue, work.priority, work.task, work.backend, payloads)
+    rows = queue.send_many(work.queue, work.priority, work.task, work.backend, payloads, work.batch)
+    if work.batch is not None:
+        counts.added([work.batch] * len(rows))
     wake.after_commit({Level(work.queue, work.priority): min(position for _, position, _ in rows)})
     return [Enqueued(id, moment(at)) for id, _, at in rows]
 
 
 def _enqueue_later(work: NewWork, payloads: Sequence[str]) -> list[Enqueued]:
     assert work.due is not None
-    rows = queue.send_later(work.queue, work.priority, work.task, work.backend, payloads, work.due)
-    positions = [row.position for row in rows if row.position is not None]
-    soonest = min(row.due_in for row in rows)
-    wake.after_commit(
-        {Level(work.queue, work.priority): min(positions, default=0)},
-        None if positions else {work.queue: soonest},
-    )
-    return [Enqueued(row.id, row.enqueued_at) for row in rows]
+    rows = delayed.send(work.queue, work.priority, work.task, work.backend, payloads, work.due, work.batch)
+    if work.batch is not None:
+        counts.added([work.batch] * len(rows))
+    return [Enqueued(id, at) for id, at in rows]
 
 
 def enter(works: Sequence[NewWork]) -> list[Entered]:
@@ -114,19 +115,20 @@ def enter(works: Sequence[NewWork]) -> list[Entered]:
     two callers could take each other's keys in the opposite order.
     Locks: semaphores (under `discard` and `raise`).
     """
-    return _enter([Entrant(work) for work in works])
+    return _enter([Entrant(work, id=work.id) for work in works])
 
 
 def redrive(ids: Iterable[int]) -> Redriven:
     """
     Put dead letters on their way again under their ids, as an enqueue would, and say which had to stay and why.
 
-    Attempts start again, delivery numbers go on rising, the history stays.
+    Attempts start again, delivery numbers go on rising, the history stays. A batch has counted its member as failed when
+    it died: it counts it no more, and is not opened again.
     Locks: dead_letters, semaphores (under `discard` and `raise`).
     """
     wanted = sorted(set(ids))
 
-    def transition() -> tuple[list[Any], list[int], dict[int, Entered]]:
+    def transition() -> tuple[list[Any], list[int], dict[int, Entered], dict[int, int]]:
         with transaction.atomic(using=database()):
             letters = sql.LOCK_DEAD.rows(ids=wanted)
             # One whose constraints cannot be read fails as an attempt, and is a dead letter again with that reason.
@@ -137,11 +139,13 @@ def redrive(ids: Iterable[int]) -> Redriven:
             if entered:
                 sql.DELETE_DEAD.count(ids=entered)
             free = [letter.id for letter in letters if letter.id not in bound]
-            return sql.REDRIVE.rows(ids=free) if free else [], entered, refused
+            members = {letter.id: letter.batch_id for letter in letters if letter.batch_id is not None}
+            return sql.REDRIVE.rows(ids=free) if free else [], entered, refused, members
 
-    rows, entered, refused = retrying(transition)
+    rows, entered, refused, members = retrying(transition)
     wake.wake_after_commit((row.queue, row.priority, row.suspect, row.position) for row in rows)
-    return Redriven(ids=sorted([*entered, *(row.id for row in rows)]), refused=refused)
+    ids = sorted([*entered, *(row.id for row in rows)])
+    return Redriven(ids=ids, refused=refused, members={id: members[id] for id in ids if id in members})
 
 
 def _enter_again(letters: Sequence[Any], bound: dict[int, Constraints]) -> dict[int, Entered]:
@@ -168,6 +172,7 @@ def _enter_again(letters: Sequence[Any], bound: dict[int, Constraints]) -> dict[
 def _enter(entrants: Sequence[Entrant]) -> list[Entered]:
     entrance = Entrance(entrants)
     outcomes = entrance.decide()
+    counts.added(entrant.work.batch for entrant in entrants if isinstance(entrant.outcome, Enqueued))
     let_in_after_commit(entrance.semaphores)
     return outcomes
 
@@ -178,32 +183,40 @@ def _enter(entrants: Sequence[Entrant]) -> list[Entered]:
 class _Freed:
     """What a transaction freed, or whoever it parked waits for: looked at again once it is committed."""
 
-    __slots__ = ("keys", "semaphores", "spoken")
+    __slots__ = ("batches", "keys", "semaphores", "spoken")
 
     def __init__(self) -> None:
         self.spoken = False
         self.semaphores: set[str] = set()
         self.keys: set[str] = set()
+        self.batches: set[int] = set()
 
     def speak(self) -> None:
-        """Let in whoever waits for it."""
+        """Let in whoever waits for it, and finish the batches of which these were the last."""
         self.spoken = True
-        let_in(self.semaphores, self.keys)
+        try:
+            let_in(self.semaphores, self.keys)
+        finally:
+            finish_batches(self.batches)
 
 
-def let_in_after_commit(semaphores: Iterable[str], unique_keys: Iterable[str] = ()) -> None:
+def let_in_after_commit(
+    semaphores: Iterable[str], unique_keys: Iterable[str] = (), batches: Iterable[int] = ()
+) -> None:
     """
     Let in who waits for these once the caller's transaction, if there is one, is committed.
 
-    Where Django runs no hooks (autocommit is off), the sweep finds them. Locks: none.
+    Batches that nothing is outstanding of are finished then. Where Django runs no hooks (autocommit is off), the sweeps
+    find all of them. Locks: none.
     """
-    semaphores, unique_keys = set(semaphores), set(unique_keys)
-    if not (semaphores or unique_keys):
+    semaphores, unique_keys, batches = set(semaphores), set(unique_keys), set(batches)
+    if not (semaphores or unique_keys or batches):
         return
     connection = connections[database()]
     hook = hook_of(connection, _Freed) if connection.in_atomic_block else _Freed()
     hook.semaphores |= semaphores
     hook.keys |= unique_keys
+    hook.batches |= batches
     if not connection.in_atomic_block:
         wake.once_committed(hook.speak)
 
@@ -221,6 +234,26 @@ def let_in(semaphores: Iterable[str], unique_keys: Iterable[str] = ()) -> int:
         wake.wake_after_commit((row.queue, row.priority, row.suspect, row.position) for row in rows)
         signals.jobs_promoted.send_robust(sender=None, count=len(rows))
     return len(rows)
+
+
+def finish_batches(ids: Iterable[int]) -> int:
+    """
+    Finish those of these batches that nothing is outstanding of, and return how many; each is a transaction of its own.
+
+    Locks: batches (skipping), batch_counts, uniqueness_keys.
+    """
+    finished, freed = batch_ends.finish(ids)
+    let_in_after_commit((), freed)
+    return finished
+
+
+def repair_batches(ids: Iterable[int]) -> int:
+    """
+    Finish batches whose members are nowhere, these members counted as failed, and return how many.
+
+    Each is a transaction of its own. Locks: batches (skipping), batch_counts, uniqueness_keys.
+    """
+    return finish_batches(batch_ends.count_lost(ids))
 
 
 def _let_in_for_keys(wanted: set[str]) -> list[Any]:
@@ -287,7 +320,7 @@ def _picked_up(deliveries: Sequence[Delivery], bound: dict[int, Constraints], pa
     # In the transaction of somebody else (a project's test) its settings stay as they are.
     wait = None if connections[database()].in_atomic_block else patience
 
-    def transition() -> tuple[PickedUp, set[str], set[str]] | None:
+    def transition() -> tuple[PickedUp, set[str], set[str], set[int]] | None:
         try:
             with transaction.atomic(using=database()):
                 return _take_both(deliveries, bound, wait)
@@ -299,10 +332,10 @@ def _picked_up(deliveries: Sequence[Delivery], bound: dict[int, Constraints], pa
     taken = retrying(transition)
     if taken is None:
         return None
-    picked, semaphores, unique_keys = taken
+    picked, semaphores, unique_keys, batches = taken
     for delivery in (*picked.parked, *picked.dropped, *picked.lost):
         delivery.ended = True  # A beat that finds it gone has not lost it.
-    let_in_after_commit(semaphores, unique_keys)  # Parked, committed, now look again.
+    let_in_after_commit(semaphores, unique_keys, batches)  # Parked, committed, now look again.
     return picked
 
 
@@ -315,7 +348,7 @@ def _readable(text: str | None) -> Constraints:
 
 def _take_both(
     deliveries: Sequence[Delivery], bound: dict[int, Constraints], patience: str | None
-) -> tuple[PickedUp, set[str], set[str]]:
+) -> tuple[PickedUp, set[str], set[str], set[int]]:
     picked = PickedUp()
     pairs = _pairs([(delivery.id, delivery.delivery) for delivery in deliveries])
     leased = {id for (id,) in sql.LOCK_LEASED.tuples(**pairs, patience=patience)}
@@ -346,8 +379,9 @@ def _take_both(
             picked.taken.append(delivery)
     gone = parked.park(parks)
     # A key that was kept for one that waits for its slot is not kept any longer.
-    freed = keys.free([id for id, discarded in gone.items() if discarded], sorted(gone))
-    return picked, semaphores, {*freed, *waits_for_key.values()}
+    freed = keys.free([id for id, one in gone.items() if one.discarded], sorted(gone))
+    batches = counts.settled(failed=[one.batch for one in gone.values() if one.discarded])
+    return picked, semaphores, {*freed, *waits_for_key.values()}, batches
 
 
 def _park(
@@ -435,7 +469,11 @@ def _return(rows: Sequence[tuple[int, int, bool, bool]], lost: str = queue.LOST)
             there = {row.id for row in returned}
             rest = [(id, delivery) for id, delivery, *_ in rows if id not in there]
             marked = sql.SETTLE_MARKED.rows(**_pairs(rest), lease="0 seconds") if rest else []
-            settled([row.id for row in marked if row.constrained], [row.id for row in returned if row.constrained])
+            settled(
+                [row.id for row in marked if row.constrained],
+                [row.id for row in returned if row.constrained],
+                failed=[row.batch_id for row in marked],
+            )
             return returned
 
     returned = retrying(transition)
@@ -458,7 +496,7 @@ def release_lapsed(ids: Iterable[int], lease: float) -> list[int]:
             there = {row.id for row in released}
             if rest := [(id, None) for id in wanted if id not in there]:
                 marked = sql.SETTLE_MARKED.rows(**_pairs(rest), lease=f"{lease} seconds")
-                settled([row.id for row in marked if row.constrained])
+                settled([row.id for row in marked if row.constrained], failed=[row.batch_id for row in marked])
             return released
 
     released = retrying(transition) if wanted else []
@@ -555,18 +593,25 @@ def _take_over(wanted: Sequence[str]) -> None:
 # --- leave --------------------------------------------------------------------------------------------
 
 
-def settled(ids: Sequence[int], waiting: Sequence[int] = ()) -> None:
+def settled(
+    ids: Sequence[int],
+    waiting: Sequence[int] = (),
+    *,
+    succeeded: Iterable[int | None] = (),
+    failed: Iterable[int | None] = (),
+) -> None:
     """
     Let go of everything that constrained messages hold, since they are settled; who waits for it goes on.
 
     The one step of every way out, in the transaction that settles. Those of `waiting` only stopped running: they keep
-    their slot, without a lease, and the key they hold until they are executed.
+    their slot, without a lease, and the key they hold until they are executed. `succeeded` and `failed` are the batches
+    that count one member each, None for what belongs to none.
     Locks: semaphore_slots, uniqueness_keys.
     """
     ids, waiting = sorted(ids), sorted(waiting)
     freed = slots.free(ids)
     slots.stop_leases(waiting)
-    let_in_after_commit(freed, keys.free(ids, waiting))
+    let_in_after_commit(freed, keys.free(ids, waiting), counts.settled(succeeded=succeeded, failed=failed))
 
 
 def succeed(successes: Sequence[Success], now: float) -> set[int]:
@@ -586,7 +631,7 @@ def succeed(successes: Sequence[Success], now: float) -> set[int]:
             ended_ago=numbers([max(0.0, now - s.ended) for s in ordered]),
         )
 
-    return {id for (id,) in _settle(settle, ordered)}
+    return {id for id, _ in _settle(settle, ordered, succeeded=True)}
 
 
 def put_off(puts: Sequence[PutOff], now: float) -> dict[int, bool]:
@@ -619,7 +664,8 @@ def put_off(puts: Sequence[PutOff], now: float) -> dict[int, bool]:
             ended_ago=[max(0.0, now - p.ended) for p in ordered],
         )
 
-    return rows | dict(_settle(settle, ordered, waits=True))
+    settled_now = _settle(settle, ordered, waits=True)
+    return rows | {id: discarded for id, discarded, _ in settled_now}
 
 
 def _park_until_due(puts: Sequence[PutOff], limits: dict[int, constraints.BoundLimit]) -> dict[int, bool]:
@@ -637,10 +683,14 @@ def _park_until_due(puts: Sequence[PutOff], limits: dict[int, constraints.BoundL
             )
             for put in puts
         )
-        discarded = [id for id, instead in rows.items() if instead]
+        discarded = [id for id, gone in rows.items() if gone.discarded]
         snoozed = [id for id in rows if id not in discarded]
-        let_in_after_commit(slots.free(sorted(rows)), keys.free(discarded, snoozed))
-        return rows
+        let_in_after_commit(
+            slots.free(sorted(rows)),
+            keys.free(discarded, snoozed),
+            counts.settled(failed=[rows[id].batch for id in discarded]),
+        )
+        return {id: gone.discarded for id, gone in rows.items()}
 
 
 def give_up(gave_up: Sequence[GaveUp], now: float) -> dict[int, bool]:
@@ -662,29 +712,39 @@ def give_up(gave_up: Sequence[GaveUp], now: float) -> dict[int, bool]:
             ended_ago=[max(0.0, now - g.ended) for g in ordered],
         )
 
-    return dict(_settle(settle, ordered))
+    return {id: discarded for id, discarded, _ in _settle(settle, ordered)}
 
 
 def _settle(
-    settle: Callable[[], list[Any]], outcomes: Sequence[Success | PutOff | GaveUp], *, waits: bool = False
+    settle: Callable[[], list[Any]],
+    outcomes: Sequence[Success | PutOff | GaveUp],
+    *,
+    waits: bool = False,
+    succeeded: bool = False,
 ) -> list[Any]:
     """
-    Run the statement that settles and return its rows (id, or id and whether it was discarded instead).
+    Run the statement that settles and return its rows: id, whether it was discarded instead, batch.
 
-    What those that are constrained held is let go in the same transaction; with `waits` those not discarded keep what
-    they keep while they wait. A task that is not constrained costs one statement and no BEGIN.
+    What those that are constrained held is let go in the same transaction, and those that are members are counted; with
+    `waits` those not discarded keep what they keep while they wait. A task that is neither costs one statement and no
+    BEGIN.
     """
     constrained = {o.delivery.id for o in outcomes if o.delivery.constraints is not None}
-    if not constrained:
+    if not constrained and all(o.delivery.batch is None for o in outcomes):
         return retrying(settle)
 
     def transition() -> list[Any]:
         with transaction.atomic(using=database()):
             rows = settle()
-            mine = [row for row in rows if row[0] in constrained]
-            waiting = [row[0] for row in mine if waits and not row[1]]
-            left = [row[0] for row in mine if row[0] not in waiting]
-            settled(left, waiting)
+            waiting = {row[0] for row in rows if waits and not row[1]}
+            mine = constrained & {row[0] for row in rows}
+            batches = [row[-1] for row in rows if row[0] not in waiting]
+            settled(
+                sorted(mine - waiting),
+                sorted(mine & waiting),
+                succeeded=batches if succeeded else (),
+                failed=() if succeeded else batches,
+            )
             return rows
 
     return retrying(transition)
@@ -727,7 +787,8 @@ def _discard_once(wanted: list[int]) -> tuple[set[int], set[int]]:
         constrained = sorted(row.id for row in waiting if row.constrained)
         freed = slots.free(constrained)
         discarded = parked.discard([id for id in wanted if id not in marked])
-        let_in_after_commit(freed, keys.free(sorted([*constrained, *discarded])))
+        batches = [*(row.batch_id for row in waiting), *discarded.values()]
+        let_in_after_commit(freed, keys.free(sorted([*constrained, *discarded])), counts.settled(failed=batches))
         return {*(row.id for row in waiting), *discarded}, marked
 
 
@@ -745,9 +806,9 @@ def discard_parked(
 
     def transition() -> int:
         with transaction.atomic(using=database()):
-            ids = parked.discard(parked.of_key(waits_for, stored(key), highest, DISCARDS, seen_at))
-            let_in_after_commit((), keys.free(sorted(ids)))
-            return len(ids)
+            gone = parked.discard(parked.of_key(waits_for, stored(key), highest, DISCARDS, seen_at))
+            let_in_after_commit((), keys.free(sorted(gone)), counts.settled(failed=gone.values()))
+            return len(gone)
 
     total = 0
     while count := retrying(transition):
@@ -793,6 +854,7 @@ def fail_timed_out(id: int, delivery: int, *, max_attempts: int, ran_for: float,
         enqueued_at=row.enqueued_at,
         confirmed_at=0.0,
         constraints=row.constraints,
+        batch=row.batch_id,
     )
     signals.task_timed_out.send_robust(sender=None, delivery=held, hard=True)
     if row.attempts >= max_attempts:

@@ -20,6 +20,8 @@ class NewWork:
     backend: str = "default"
     due: datetime | timedelta | None = None
     constraints: Constraints = NONE
+    batch: int | None = None  # that it is a member of
+    id: int | None = None  # that it was given before it is stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +115,15 @@ class PickedUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redriven:
-    """Which dead letters are on their way again, and why others stay: {id: what they would need}."""
+    """
+    Which dead letters are on their way again, and why others stay: {id: what they would need}.
+
+    `members` are those that a batch, {id: batch}, has counted as failed and does not count again.
+    """
 
     ids: list[int]
     refused: dict[int, Entered]
+    members: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

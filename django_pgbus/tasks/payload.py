@@ -71,9 +71,18 @@ def decode(text: str) -> tuple[list[Any], dict[str, Any]]:
 
 def encode_result(value: Any) -> str:
     """Return what a task returned as JSON text, or raise InvalidPayload naming the part that cannot be stored."""
-    raw, _ = _fast(value) or _walked(made_plain(value, "result"))
+    return encode_value(value, "result", "The return value takes")
+
+
+def encode_value(value: Any, name: str, takes: str) -> str:
+    """
+    Return a value as JSON text, or raise InvalidPayload naming the part that cannot be stored.
+
+    `name` is what the value is called in that error, `takes` how a sentence about its size begins.
+    """
+    raw, _ = _fast(value) or _walked(made_plain(value, name))
     if len(raw) > get_settings().MAX_PAYLOAD_BYTES:
-        raise _too_large("The return value takes", raw, {})
+        raise _too_large(takes, raw, {}, name)
     return raw.decode()
 
 
@@ -132,10 +141,10 @@ def _read(text: str) -> Any:
     return json.loads(text)
 
 
-def _too_large(what: str, raw: bytes, document: dict[str, Any]) -> InvalidPayload:
+def _too_large(what: str, raw: bytes, document: dict[str, Any], name: str = "") -> InvalidPayload:
     sizes = {f"args[{index}]": _size(part) for index, part in enumerate(document.get("args", ()))}
     sizes |= {f"kwargs[{name!r}]": _size(part) for name, part in document.get("kwargs", {}).items()}
-    path = max(sizes, key=lambda name: sizes[name], default="result")
+    path = max(sizes, key=lambda name: sizes[name], default=name)
     return InvalidPayload(
         f"{what} {len(raw):,} bytes as JSON{f', most of it {path} ({sizes[path]:,})' if sizes else ''}; "
         f"PGBUS['MAX_PAYLOAD_BYTES'] allows {get_settings().MAX_PAYLOAD_BYTES:,}. Store the data and pass its key.",

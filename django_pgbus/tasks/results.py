@@ -87,6 +87,14 @@ def dropped(task: AnyTask, arguments: Payload, backend: str, error: Exception) -
     )
 
 
+def drop(result: AnyTaskResult, error: Exception) -> None:
+    """Turn a result of `fresh` into one of `dropped`: its task was not stored after all."""
+    kind = type(error)
+    result.errors.append(TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=str(error)))
+    object.__setattr__(result, "status", TaskResultStatus.FAILED)
+    object.__setattr__(result, "finished_at", moment(timezone.now()))
+
+
 def stored(found: Any, alias: str) -> AnyTaskResult:
     """Return the result of a row of `lifecycle.find`, asked for through the backend `alias`."""
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from django_pgbus.batches import counts
 from django_pgbus.concurrency import parked, sql
 from django_pgbus.concurrency.sweeps import forget_semaphores, reap_slots
 from django_pgbus.conf import get_settings
@@ -105,6 +106,39 @@ class KeyReaper:
             if not self._after:
                 break
         return count
+
+
+class BatchEnder:
+    """Finishes batches that nobody finished, and says of which members are nowhere."""
+
+    def __init__(self) -> None:
+        self._after = 0
+
+    def sweep(self) -> int:
+        """
+        Return how many of the next were finished.
+
+        Each is a transaction of its own. Locks: batches (skipping), batch_counts, uniqueness_keys.
+        """
+        count = 0
+        for _ in range(PAGES):
+            ids = counts.unfinished(self._after, BATCH)
+            self._after = ids[-1] if len(ids) == BATCH else 0
+            count += lifecycle.finish_batches(ids) + lifecycle.repair_batches(ids)
+            if not self._after:
+                break
+        return count
+
+
+def free_batch_keys() -> int:
+    """
+    Free keys of batches that are finished or nowhere and return how many.
+
+    Locks: uniqueness_keys (skipping); then in transactions of its own what `lifecycle.let_in` locks.
+    """
+    freed = [key for (key,) in tasks_sql.FREE_BATCH_KEYS.tuples(limit=KEYS)]
+    lifecycle.let_in((), freed)
+    return len(freed)
 
 
 class SemaphoreForgetter:

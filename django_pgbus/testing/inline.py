@@ -7,13 +7,14 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.db import connections, transaction
 from django.db.transaction import TransactionManagementError
 from psycopg.pq import TransactionStatus
 
+from django_pgbus.batches import counts
 from django_pgbus.concurrency import sql as limits_sql
 from django_pgbus.conf import ANY_QUEUE, database, get_settings
 from django_pgbus.queues import sql as queues_sql
@@ -27,6 +28,7 @@ from django_pgbus.testing import sql
 from django_pgbus.worker.plan import Capsule
 
 T = TypeVar("T")
+MOST_BATCHES: Final = 1000
 
 
 def run_enqueued(
@@ -128,7 +130,9 @@ def _move(wanted: Capsule, *, include_delayed: bool) -> bool:
 
 
 def _let_in() -> None:
-    """Promote whoever is parked and has room."""
+    """Promote whoever is parked and has room, and finish the batches whose members have ended."""
+    if batches := counts.unfinished(0, MOST_BATCHES):
+        lifecycle.finish_batches(batches)
     if waited_for := sql.WAITED_FOR.rows():
         semaphores, keys = ([row.key for row in waited_for if row.waits_for == kind] for kind in ("semaphore", "key"))
         lifecycle.let_in(semaphores, keys)

@@ -47,6 +47,11 @@ def take(wanted: Iterable[Wanted]) -> set[int]:
     return {id for (id,) in taken}
 
 
+def hold(key: str, name: str, batch: int) -> bool:
+    """Take a key for a batch until it is finished, and return whether it was free. Locks: none."""
+    return bool(sql.HOLD.tuples(key=key, name=name, holder=batch))
+
+
 def reserve(waiters: Iterable[tuple[str, int]]) -> None:
     """
     Keep keys, each for a message that was just let in, until it is picked up: a newcomer in the line is behind it.

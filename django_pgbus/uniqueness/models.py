@@ -14,10 +14,11 @@ class UniquenessKey(models.Model):
     class Strategy(models.TextChoices):
         UNTIL_EXECUTED = "until_executed", _("until executed")
         WHILE_EXECUTING = "while_executing", _("while executing")
+        UNTIL_FINISHED = "until_finished", _("until the batch is finished")
 
     key = models.TextField(_("key"), primary_key=True)
     name = models.TextField(_("key as it was chosen"), db_default="")  # of a key that is stored as its hash
-    message_id = models.BigIntegerField(_("job"))
+    message_id = models.BigIntegerField(_("job"))  # or the batch, under `until_finished`
     delivery = models.IntegerField(_("delivery"), null=True)
     strategy = models.CharField(_("strategy"), max_length=20, choices=Strategy)
     queue = models.CharField(_("queue"), max_length=200)

@@ -29,6 +29,16 @@ TAKE = Statement(
     locks=("uniqueness_keys",),
 )
 
+# For a batch: from when it is opened until it is finished.
+HOLD = Statement(
+    sql="""
+    INSERT INTO pgbus_uniqueness_keys (key, name, message_id, strategy, queue)
+    VALUES (%(key)s::text, %(name)s::text, %(holder)s::bigint, 'until_finished', '')
+    ON CONFLICT (key) DO NOTHING
+    RETURNING key
+    """
+)
+
 HOLDERS = Statement(
     sql="""
     SELECT held.key, held.message_id
@@ -137,12 +147,13 @@ TAKE_AWAY = Statement(
 UNOWNED = Statement(
     sql="""
     SELECT looked.key,
-           NOT EXISTS (SELECT 1 FROM pgbus_messages AS message WHERE message.id = looked.message_id)
+           looked.strategy <> 'until_finished'
+           AND NOT EXISTS (SELECT 1 FROM pgbus_messages AS message WHERE message.id = looked.message_id)
            AND NOT EXISTS (SELECT 1 FROM pgbus_delayed AS delayed WHERE delayed.id = looked.message_id)
            AND NOT EXISTS (SELECT 1 FROM pgbus_blocked_executions AS blocked WHERE blocked.id = looked.message_id)
            AS unowned
     FROM (
-        SELECT held.key, held.message_id
+        SELECT held.key, held.message_id, held.strategy
         FROM pgbus_uniqueness_keys AS held
         WHERE held.key > %(after)s::text
         ORDER BY held.key
@@ -168,6 +179,7 @@ REAP = Statement(
     sql="""
     DELETE FROM pgbus_uniqueness_keys AS held
     WHERE held.key = ANY (%(keys)s::text[])
+      AND held.strategy <> 'until_finished'
       AND NOT EXISTS (SELECT 1 FROM pgbus_messages AS message WHERE message.id = held.message_id)
       AND NOT EXISTS (SELECT 1 FROM pgbus_delayed AS delayed WHERE delayed.id = held.message_id)
       AND NOT EXISTS (SELECT 1 FROM pgbus_blocked_executions AS blocked WHERE blocked.id = held.message_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from django_pgbus.batches import sweeps as batches
 from django_pgbus.queues import sweeps
 from django_pgbus.tasks import sweeps as tasks
 from django_pgbus.worker import sql
@@ -27,11 +28,15 @@ def forget_silent_workers() -> int:
 SWEEPS: Final = (
     Sweep("find levels", 60, sweeps.find_levels),
     Sweep("let go on what waits", 5, tasks.GoOn().sweep, tasks.BATCH),
+    Sweep("finish batches", 5, tasks.BatchEnder().sweep),
     Sweep("free slots of jobs that are nowhere", 60, tasks.SlotReaper().reap),
     Sweep("free keys of jobs that are nowhere", 60, tasks.KeyReaper().reap),
+    Sweep("free keys of batches that are nowhere", 60, tasks.free_batch_keys, tasks.KEYS),
     Sweep("forget unused semaphores", 300, tasks.SemaphoreForgetter().forget),
     Sweep("forget unused levels", 3600, sweeps.forget_levels, sweeps.BATCH),
     Sweep("purge archive", 60, sweeps.purge_archive, sweeps.BATCH),
+    Sweep("purge batches", 60, batches.purge_batches, batches.BATCH),
+    Sweep("purge counts of batches that are nowhere", 300, batches.purge_counts, batches.BATCH),
     Sweep("purge dead letters", 300, sweeps.purge_dead_letters, sweeps.BATCH),
     Sweep("forget silent workers", 300, forget_silent_workers, sweeps.BATCH),
 )

@@ -18,11 +18,12 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Count, Q, Sum
 
+from django_pgbus import Batch
 from django_pgbus.models import Archived, DeadLetter
 from shop import receipts, rows, runs
 from shop.gateway import Gateway
 from shop.importing import Imported
-from shop.jobs import PATH, open_jobs
+from shop.jobs import PATH, last_error, open_jobs
 from shop.models import Customer, Order, Payment, Receipt
 from shop.orders import as_row
 from shop.tasks import CALLS_AT_ONCE
@@ -94,6 +95,7 @@ def close(path: Path, imported: Imported, gateway: Gateway, *, killed: int, agai
     closing = Closing()
     dead = list(DeadLetter.objects.filter(task__startswith=PATH).order_by("id"))
     _add_rows(closing, path, imported, [letter for letter in dead if letter.task in ROW_TASKS])
+    _add_batch(closing, imported, dead)
     if again is not None:
         _add_second_import(closing, again)
     uncharged = {_order_of(letter) for letter in dead if letter.task == f"{PATH}charge_customer"}
@@ -141,6 +143,19 @@ def _add_rows(closing: Closing, path: Path, imported: Imported, dead: list[DeadL
     closing.require("rows whose order was there", again, repeated - same)
     refused = len(imported.refused) + len(imported.duplicates) - same
     closing.require("dead letters and refused rows", len(dead) + refused, asked.broken + other)
+
+
+def _add_batch(closing: Closing, imported: Imported, dead: list[DeadLetter]) -> None:
+    progress = Batch.get(imported.batch).progress()
+    reports = receipts.mailed(Path(settings.SHOP_MAIL_FOLDER), "import")[imported.batch]
+    closing.add("members of the batch", progress.total)
+    closing.add("  of these failed", progress.failed, "their rows are no orders")
+    closing.add("reports mailed", reports, f"sent twice: {max(reports - 1, 0)}")
+    closing.require("members of the batch", progress.total, imported.enqueued)
+    closing.require("members that ended", progress.done, progress.total)
+    closing.require("members that failed", progress.failed, sum(each.batch_id == imported.batch for each in dead))
+    closing.require("whether the batch is finished", progress.finished_at is not None, True)
+    closing.require("whether its report was mailed", reports > 0, True)
 
 
 def _add_second_import(closing: Closing, again: Imported) -> None:
@@ -206,11 +221,9 @@ def _add_jobs(closing: Closing, dead: list[DeadLetter], killed: int) -> None:
 
 
 def why(letter: DeadLetter) -> str:
-    """Return the last error of a dead letter as one line."""
-    errors = letter.errors or [{}]
-    last = (errors[-1].get("traceback") or "").strip().splitlines() or ["no error recorded"]
+    """Return what died after how many attempts, and its last error, as one line."""
     runs = f"{letter.attempts} attempt{'s' if letter.attempts != 1 else ''}"
-    return f"{letter.task.removeprefix(PATH)} #{letter.id}, {runs}: {last[-1].strip()}"
+    return f"{letter.task.removeprefix(PATH)} #{letter.id}, {runs}: {last_error(letter)}"
 
 
 def _results(task: str) -> Iterator[str]:

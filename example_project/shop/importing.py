@@ -1,10 +1,12 @@
 """
-From a file to tasks: one task per row, a transaction per chunk.
+From a file to tasks: one task per row, one batch per file.
 
-A chunk is enqueued whole or not at all. pgbus refuses what PostgreSQL cannot store (a NUL byte, a broken character)
+A file is enqueued whole or not at all: the block of its batch is a transaction. When the last of its rows has been
+validated or has given up, a report is mailed. pgbus refuses what PostgreSQL cannot store (a NUL byte, a broken character)
 before any SQL, naming argument and place; such a row is sent with those characters written out (`\\x00`), so that it
 becomes a dead letter a person can read. What cannot be sent even so is refused, with its reason, and counted. So is a
-row whose order is being imported already: `import_order` is unique per order.
+row whose order is being imported already: `import_order` is unique per order. Who imports the same orders at the same
+time waits for the end of this transaction.
 """
 
 from __future__ import annotations
@@ -16,12 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from django.db import transaction
-
-from django_pgbus import InvalidPayload, JobNotUnique, enqueue_many
+from django_pgbus import Batch, InvalidPayload, JobNotUnique, enqueue_many
 from shop import rows
-from shop.tasks import import_order
+from shop.tasks import import_order, mail_broken_rows, mail_report
 
+TITLE = "Import of "
 _NOT_STORABLE = re.compile("[\x00\ud800-\udfff]")
 
 Line = tuple[int, dict[str, Any]]
@@ -31,6 +32,7 @@ Line = tuple[int, dict[str, Any]]
 class Imported:
     """What became of the rows of a file: `read == enqueued + len(duplicates) + len(refused)`; rows by their lines."""
 
+    batch: int = 0
     read: int = 0
     enqueued: int = 0
     duplicates: list[int] = field(default_factory=list)
@@ -39,13 +41,19 @@ class Imported:
 
 
 def import_file(path: Path, *, chunk: int = 500, tell: Callable[[Imported], None] | None = None) -> Imported:
-    """Enqueue one task per row of the file and return the counts; `tell` is called after each chunk."""
+    """
+    Enqueue one task per row of the file, all of them or none, and return what became of the rows.
+
+    `tell` is called after each chunk, before anything is committed.
+    """
     imported = Imported()
-    for lines in _chunks(rows.read(path), chunk):
-        with transaction.atomic():
+    name = _escape(path.name)
+    with Batch(TITLE + name, properties={"file": name}, on_finish=mail_report, on_failure=mail_broken_rows) as batch:
+        for lines in _chunks(rows.read(path), chunk):
             _send(lines, imported)
-        if tell:
-            tell(imported)
+            if tell:
+                tell(imported)
+    imported.batch = batch.id or 0
     return imported
 
 

@@ -15,8 +15,6 @@ from django.core.mail import EmailMessage
 
 from shop.models import Order, Receipt
 
-_MESSAGE_ID = re.compile(rb"^Message-ID: <order-(\d+)@shop\.example\.com>", re.MULTILINE)
-
 
 def send(order: Order) -> bool:
     """Return True if this call mailed the receipt, False if it was mailed before."""
@@ -39,8 +37,9 @@ def letter(order: Order) -> EmailMessage:
     )
 
 
-def mailed(folder: Path) -> Counter[int]:
-    """Return how many mails of each order's receipt stand in the folder of the file backend."""
+def mailed(folder: Path, about: str = "order") -> Counter[int]:
+    """Return how many mails about each order, or each import, stand in the folder of the file backend."""
+    message_id = re.compile(rf"^Message-ID: <{about}-(\d+)@shop\.example\.com>".encode(), re.MULTILINE)
     return Counter(
-        int(number) for file in sorted(folder.glob("*.log")) for number in _MESSAGE_ID.findall(file.read_bytes())
+        int(number) for file in sorted(folder.glob("*.log")) for number in message_id.findall(file.read_bytes())
     )

@@ -7,6 +7,9 @@ The first three are `transactional`: what they write, the next task they enqueue
 so each has exactly one effect. The gateway and the mail stand outside the database; there "once" comes from asking by
 order number, and the next step is enqueued by the transaction that records the answer.
 
+The rows of a file are a batch (`importing.py`): when all of them are through `import_order`, `mail_report` is enqueued, and
+`mail_broken_rows` if any gave up.
+
 An order is imported by one job at a time, a customer is charged by one at a time, and the gateway is called by four.
 """
 
@@ -17,7 +20,7 @@ from typing import Any, Final
 from django.db import transaction
 
 from django_pgbus import ensures_uniqueness, limits_concurrency, task
-from shop import orders, payments, receipts, rows, runs
+from shop import orders, payments, receipts, reports, rows, runs
 from shop.models import Order
 
 CALLS_AT_ONCE: Final = 4  # of the gateway, which allows no more
@@ -86,3 +89,15 @@ def send_receipt(order_id: int) -> dict[str, Any]:
     """Mail the receipt of an order."""
     order = Order.objects.select_related("customer").get(pk=order_id)
     return {"order": order_id, "mailed": receipts.send(order)}
+
+
+@task(queue_name="mail", priority=10, backoff=soon)
+def mail_report(batch: dict[str, Any]) -> dict[str, Any]:
+    """Mail what became of the rows of a file."""
+    return {"batch": batch["id"], "mailed": reports.send(reports.report(batch))}
+
+
+@task(queue_name="mail", priority=10, backoff=soon)
+def mail_broken_rows(batch: dict[str, Any]) -> dict[str, Any]:
+    """Mail which rows of a file are no orders, and why."""
+    return {"batch": batch["id"], "mailed": reports.send(reports.broken_rows(batch))}

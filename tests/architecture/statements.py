@@ -14,7 +14,7 @@ import django_pgbus
 from django_pgbus.postgres import LOCK_ORDER, Statement
 
 ORDER = list(LOCK_ORDER)
-LOCKING = re.compile(r"\bFOR (NO KEY )?UPDATE\b")
+LOCKING = re.compile(r"\bFOR ((NO KEY )?UPDATE|SHARE)\b")
 
 
 def all_statements() -> Iterator[tuple[str, Statement]]:
@@ -55,7 +55,7 @@ def tables_locked(sql: str) -> set[str]:
     if "DO UPDATE" in text:
         taken.add(re.search(r"INSERT INTO pgbus_(\w+)", text)[1])  # type: ignore[index]
     for select, alias in re.findall(
-        r"SELECT((?:(?!\bSELECT\b).)*?)FOR (?:NO KEY )?UPDATE(?: OF (\w+))?", text, re.DOTALL
+        r"SELECT((?:(?!\bSELECT\b).)*?)FOR (?:(?:NO KEY )?UPDATE|SHARE)(?: OF (\w+))?", text, re.DOTALL
     ):
         sources = re.findall(r"(?:FROM|JOIN) pgbus_(\w+)(?: AS (\w+))?", select)
         taken |= {table for table, known_as in sources if not alias or alias == known_as}

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from django_pgbus.models import Semaphore, Slot, UniquenessKey
+from django_pgbus import Batch
+from django_pgbus.models import Message, Semaphore, Slot, UniquenessKey
 from django_pgbus.postgres import LOCK_ORDER
 from django_pgbus.queues import sql
 from django_pgbus.queues.line import Line
@@ -20,6 +21,7 @@ from django_pgbus.tasks import lifecycle
 from django_pgbus.worker.sweeps import SWEEPS
 from tests.architecture.statements import LockGuard, LockOrderBroken
 from tests.constrained import alone, enqueue, make_parked_due, one, silence, unique_and_one, unique_or_error
+from tests.jobs import noop
 from tests.line import (
     COMMITTED,
     DEFAULT,
@@ -35,6 +37,7 @@ from tests.line import (
     succeed,
     work,
 )
+from tests.races.guards import as_if_it_died_before_it_looked
 
 pytestmark = COMMITTED
 
@@ -81,6 +84,7 @@ class World:
         ids = {name: getattr(self, name).id for name in ("running", "failing", "marked", "lapsed", "snoozed", "dead")}
         self.all = [self.ready, *ids.values()]
         self._constrain()
+        self.ended, self.deserted = self._end_a_batch(), self._desert_a_batch()
 
     def _constrain(self) -> None:
         """Tasks that hold a slot and a key in each place, and some that are parked behind them."""
@@ -98,6 +102,25 @@ class World:
         silence(self.silent)
         lapse(self.over.id)
         enqueue(alone, "runs")
+
+    @staticmethod
+    def _end_a_batch() -> int:
+        """Let the only member of a batch end, without anybody having looked."""
+        with as_if_it_died_before_it_looked():
+            with Batch(key="ended") as batch:
+                id = int(noop.enqueue().id)
+            lifecycle.discard([id])
+        assert batch.id is not None
+        return batch.id
+
+    @staticmethod
+    def _desert_a_batch() -> int:
+        """Let the only member of a batch be nowhere."""
+        with Batch(key="deserted") as batch:
+            id = int(noop.enqueue().id)
+        Message.objects.filter(id=id).delete()
+        assert batch.id is not None
+        return batch.id
 
     def make_room(self) -> None:
         """Let slot and key of `gone` be free, without anybody having looked."""
@@ -126,6 +149,8 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "redrive": lambda w: lifecycle.redrive([w.dead.id, w.limited_dead]),
     "let_in": lambda w: (w.make_room(), lifecycle.let_in(["limit-gone"], ["runs"])),
     "let_in_after_commit": lambda w: lifecycle.let_in_after_commit(["limit-gone"]),
+    "finish_batches": lambda w: lifecycle.finish_batches([w.ended]),
+    "repair_batches": lambda w: lifecycle.repair_batches([w.deserted]),
     "pick_up": lambda w: lifecycle.pick_up(claim()),
     "presume_dead": lambda w: lifecycle.presume_dead(10),
     "release": lambda w: lifecycle.release("limit-runs", even_running=True),

@@ -42,3 +42,14 @@ def test_every_setting_signal_and_check_is_there() -> None:
         if isinstance(value, signals.Signal):
             assert f"| `{name}` |" in generate.page("reference/signals.md")
     assert "## pgbus.E001" in generate.page("reference/checks.md")
+
+
+def test_every_public_name_of_batches_is_there() -> None:
+    import django_pgbus
+
+    page = generate.page("reference/batches.md")
+    for name in django_pgbus.__all__:
+        if "batch" in name.lower():
+            assert f"`{name}" in page or f"## {name}" in page
+    for name in ("on_success", "refused", "percent", "aadd"):
+        assert f"`{name}`" in page

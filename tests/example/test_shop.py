@@ -21,14 +21,15 @@ from django.core.management.base import OutputWrapper
 from django.db import connections
 from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
 from django.urls import reverse
-from shop import closing, importing, jobs, orders, payments, receipts, rows, runs, tasks
+from shop import closing, importing, jobs, orders, payments, receipts, reports, rows, runs, tasks
 from shop.demo.fresh import empty_shop
 from shop.demo.progress import Progress
 from shop.gateway import Gateway
 from shop.models import Customer, Order, Payment, Receipt, Run
 
-from django_pgbus import TaskSuperseded
-from django_pgbus.models import Archived, BlockedExecution, DeadLetter, Message, UniquenessKey
+from django_pgbus import Batch, TaskSuperseded
+from django_pgbus.models import Archived, BatchCount, BlockedExecution, DeadLetter, Message, UniquenessKey
+from django_pgbus.models import Batch as BatchRow
 from django_pgbus.testing import run_enqueued
 
 GOOD = {"order_id": "17", "customer_id": "3", "placed_on": "1997-01-18", "quantity": "2", "amount": "29.73"}
@@ -157,6 +158,7 @@ class Importer(TestCase):
         call_command("import_orders", SAMPLE, stdout=out)
         assert "409 rows read, 407 enqueued, 2 there already, 0 refused" in out.getvalue()
         assert "written out" in out.getvalue()
+        assert f"batch {BatchRow.objects.get().id}: a report is mailed" in out.getvalue()
         with order_file("nonsense\n") as path, pytest.raises(CommandError, match="begins with"):
             call_command("import_orders", path)
 
@@ -183,6 +185,72 @@ class Importer(TestCase):
         )
         assert (imported.read, imported.enqueued) == (3, 2)
         assert (imported.duplicates, imported.escaped) == ([3], [4])
+
+    def test_a_file_is_one_batch_of_the_rows_that_were_let_in(self) -> None:
+        line = "{},3,1997-01-18,2,29.73\n"
+        imported = self.load(HEADER + "".join(line.format(number) for number in (1, 2, 3, 2)), chunk=2)
+        batch = BatchRow.objects.get()
+        assert (imported.batch, batch.description) == (batch.id, "Import of orders.csv")
+        assert {job.batch_id for job in enqueued("import_order")} == {batch.id}
+        assert sum(BatchCount.objects.values_list("added", flat=True)) == imported.enqueued == 3
+
+    def test_a_file_that_cannot_be_read_to_its_end_leaves_nothing(self) -> None:
+        whole = [(2, GOOD), (3, {**GOOD, "order_id": "18"})]
+
+        def broken_off(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+            yield from whole
+            raise OSError("the disk is gone")
+
+        with mock.patch.object(rows, "read", broken_off), pytest.raises(OSError, match="disk"):
+            self.load("", chunk=1)
+        assert not BatchRow.objects.exists()
+        assert not enqueued("import_order")
+
+
+@override_settings(MAILERS={"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}})  # Django 6.1
+class Reports(TestCase):
+    TEXT = HEADER + "1,3,1997-01-18,2,29.73\n2,3,1997-02-30,2,29.73\n3,3,1997-01-18,-2,29.73\n"
+
+    def load(self, text: str) -> importing.Imported:
+        with order_file(text) as path:
+            imported = importing.import_file(path)
+        run_enqueued(queues=["imports"], raise_failures=False)
+        return imported
+
+    def test_the_end_of_an_import_is_mailed_with_its_counts(self) -> None:
+        imported = self.load(self.TEXT)
+        assert len(enqueued("mail_report")) == len(enqueued("mail_broken_rows")) == 1
+        batch = Batch.get(imported.batch)
+        assert reports.arrived(batch) is None
+        run_enqueued(queues=["mail"])
+        report, broken = sorted(mail.outbox, key=lambda letter: "broken" in letter.subject)
+        assert report.subject == reports.arrived(batch) == "Import of orders.csv: 1 of 3 rows are orders"
+        assert report.message()["Message-ID"] == f"<import-{imported.batch}@shop.example.com>"
+        assert broken.subject == "Import of orders.csv: 2 rows are broken"
+        assert "line 3: placed_on '1997-02-30' is not a date" in broken.body
+        assert "line 4: quantity -2 is negative" in broken.body
+
+    def test_no_list_of_broken_rows_where_there_are_none(self) -> None:
+        self.load(HEADER + "1,3,1997-01-18,2,29.73\n")
+        assert len(enqueued("mail_report")) == 1
+        assert not enqueued("mail_broken_rows")
+
+    def test_nothing_is_reported_before_the_last_row_has_ended(self) -> None:
+        with order_file(self.TEXT) as path:
+            imported = importing.import_file(path)
+        run_enqueued(queues=["mail", "orders"])
+        assert not enqueued("mail_report")
+        assert reports.arrived(Batch.get(imported.batch)) is None
+        assert jobs.steps_to_come() == 3 * len(jobs.ORDER) + 1
+
+    def test_a_file_of_orders_that_are_being_imported_is_nothing_new(self) -> None:
+        with order_file(self.TEXT) as path:
+            importing.import_file(path)
+            again = importing.import_file(path)
+        run_enqueued(queues=["mail"])
+        (report,) = mail.outbox
+        assert report.subject == "Import of orders.csv: nothing new"
+        assert receipts.mailed(Path("nowhere"), "import")[again.batch] == 0
 
 
 class Orders(TestCase):
@@ -357,7 +425,11 @@ class ClosingTable(TestCase):
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        (Path(folder.name) / "1.log").write_bytes(b"Message-ID: <order-17@shop.example.com>\n")
+        batch = BatchRow.objects.create(
+            properties="{}", callbacks="{}", total=3, succeeded=2, failed=1, finished_at=datetime.now(UTC)
+        )
+        mails = f"Message-ID: <order-17@shop.example.com>\nMessage-ID: <import-{batch.id}@shop.example.com>\n"
+        (Path(folder.name) / "1.log").write_text(mails)
         settings = override_settings(SHOP_MAIL_FOLDER=folder.name)
         settings.enable()
         self.addCleanup(settings.disable)
@@ -378,9 +450,10 @@ class ClosingTable(TestCase):
             payload="{}",
             attempts=1,
             reason=DeadLetter.Reason.GAVE_UP,
+            batch_id=batch.id,
             errors=[{"traceback": "Traceback ...\nshop.rows.BrokenRowError: line 3: placed_on is not a date\n"}],
         )
-        self.imported = importing.Imported(read=3, enqueued=3)
+        self.imported = importing.Imported(batch=batch.id, read=3, enqueued=3)
 
     def ended(self, task: str, result: str) -> None:
         Archived.objects.create(
@@ -429,9 +502,11 @@ class ClosingTable(TestCase):
 
     def test_a_duplicate_that_was_refused_at_once_is_none_that_ran(self) -> None:
         Archived.objects.filter(result__contains="false").delete()
-        self.imported = importing.Imported(read=3, enqueued=2, duplicates=[4])
+        BatchRow.objects.update(total=2, succeeded=1)
+        batch = self.imported.batch
+        self.imported = importing.Imported(batch=batch, read=3, enqueued=2, duplicates=[4])
         assert self.close().problems == []
-        self.imported = importing.Imported(read=3, enqueued=2, duplicates=[3])
+        self.imported = importing.Imported(batch=batch, read=3, enqueued=2, duplicates=[3])
         assert "rows whose order was there: 0, but should be 1" in self.problems()
 
     def test_a_second_import_that_enqueues_is_seen(self) -> None:
@@ -455,6 +530,13 @@ class ClosingTable(TestCase):
     def test_a_receipt_that_was_never_mailed_is_seen(self) -> None:
         with tempfile.TemporaryDirectory() as empty, override_settings(SHOP_MAIL_FOLDER=empty):
             assert "receipts without a mail" in self.problems()
+
+    def test_members_that_do_not_end_and_a_report_that_is_not_mailed_are_seen(self) -> None:
+        BatchRow.objects.update(succeeded=1, finished_at=None)
+        assert "members that ended: 2, but should be 3" in self.problems()
+        assert "whether the batch is finished" in self.problems()
+        with tempfile.TemporaryDirectory() as empty, override_settings(SHOP_MAIL_FOLDER=empty):
+            assert "whether its report was mailed" in self.problems()
 
     def test_a_job_that_still_waits_is_seen(self) -> None:
         tasks.send_receipt.enqueue(17)
@@ -509,10 +591,12 @@ class Demonstration(TestCase):
         orders.write(row())
         tasks.import_order.enqueue(GOOD)
         tasks.call_gateway.enqueue(17)
+        with order_file(HEADER + "1,3,1997-01-18,2,29.73\n") as path:
+            importing.import_file(path)
         with tempfile.TemporaryDirectory() as folder, override_settings(SHOP_MAIL_FOLDER=folder):
             empty_shop()
         assert jobs.open_jobs() == {}
-        for model in (Order, Customer, UniquenessKey):
+        for model in (Order, Customer, UniquenessKey, BatchRow, BatchCount):
             assert not model.objects.exists()
 
 

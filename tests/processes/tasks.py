@@ -353,3 +353,25 @@ def stops_at_the_second_attempt(context: Any, name: str) -> None:
         with contextlib.suppress(BaseException):
             while True:
                 time.sleep(0.01)
+
+
+@task
+def waits_for_all(number: int) -> None:
+    """Run until as many have begun, so that they end at the same instant."""
+    record("all", "began")
+    deadline = time.monotonic() + 20
+    with connection.cursor() as cursor:
+        while time.monotonic() < deadline:
+            cursor.execute("SELECT count(*) FROM process_test_runs WHERE name = 'all'")
+            if cursor.fetchone()[0] >= number:
+                return
+            time.sleep(0.002)
+    raise AssertionError("the others did not come")
+
+
+@task
+def batch_ended(batch: dict[str, Any]) -> None: ...
+
+
+@task
+def batch_succeeded(batch: dict[str, Any]) -> None: ...

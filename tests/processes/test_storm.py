@@ -1,4 +1,4 @@
-"""Kills and a restart over limited and unique jobs, seen from outside: no limit is broken, no key is held by two."""
+"""Kills and a restart over limited and unique jobs, seen from outside: limits and keys hold, each batch ends once."""
 
 from __future__ import annotations
 
@@ -35,4 +35,5 @@ def test_limits_and_keys_hold_in_a_storm(server, runworker_there):
     print(found)
     assert set(checks(found).values()) == {0}, found
     assert found.full > 0
+    assert found.batches > 0
     assert found.kills >= 3

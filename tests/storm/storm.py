@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from django.db import Error, connection
 
-from django_pgbus import enqueue_many
+from django_pgbus import Batch, enqueue_many
 from django_pgbus.tasks.compat import TaskResultStatus
 from tests.processes.harness import RunWorker, alive, execute, until
-from tests.storm import books, tables, tasks
+from tests.storm import batches, books, tables, tasks
 
 PGBUS: Final = {"VISIBILITY_TIMEOUT": 4, "BACKOFF_BASE": 0.2}
 OPTIONS: Final = ("--processes=2", "--threads=4", "--grace=2")
@@ -61,6 +61,9 @@ class Found:
     held: int = 0  # slots and keys that nobody should hold any more
     over_the_limit: list[str] = field(default_factory=list)
     together: list[str] = field(default_factory=list)
+    batches: int = 0
+    looks: int = 0  # at all batches, by one snapshot each
+    unbalanced: list[str] = field(default_factory=list)  # batches, at one of the looks or in the end
 
 
 class Storm:
@@ -72,6 +75,7 @@ class Storm:
         self._start = lambda: start(*OPTIONS, pgbus=PGBUS, sweep_every=5)
         self._restart = restart
         self.ids: set[int] = set()
+        self.members: dict[int, int] = {}  # of each batch
         self.found = Found()
 
     def run(self) -> Found:
@@ -98,10 +102,21 @@ class Storm:
         """Enqueue everything, the kinds mixed, in short transactions."""
         made = [self._job(number) for number in range(self.plan.jobs)]
         self.random.shuffle(made)
-        for start in range(0, len(made), CHUNK):
+        for nth, start in enumerate(range(0, len(made), CHUNK)):
             chunk = sorted(made[start : start + CHUNK], key=lambda job: KINDS.index(job[0]))
-            for task, jobs in groupby(chunk, key=lambda job: job[0]):
-                self._enqueue(task, [(arguments, {}) for _, arguments in jobs])
+            before = len(self.ids)
+            if nth % 2:
+                self._enqueue_chunk(chunk)
+            else:
+                with Batch(f"chunk {nth}", **batches.CALLBACKS) as batch:
+                    self._enqueue_chunk(chunk)
+                assert batch.id is not None
+                self.members[batch.id] = len(self.ids) - before
+        self.found.batches = len(self.members)
+
+    def _enqueue_chunk(self, chunk: list[Any]) -> None:
+        for task, jobs in groupby(chunk, key=lambda job: job[0]):
+            self._enqueue(task, [(arguments, {}) for _, arguments in jobs])
 
     def _job(self, number: int) -> tuple[Any, tuple[Any, ...]]:
         task = KINDS[number % len(KINDS)]
@@ -157,6 +172,9 @@ class Storm:
         return left
 
     def _open(self) -> int:
+        self.found.looks += 1
+        for id, outstanding, members in self._patiently(batches.UNBALANCED):
+            self.found.unbalanced.append(f"batch {id}: {outstanding} outstanding, {members} are somewhere")
         return int(self._patiently(OPEN)[0][0])
 
     @staticmethod
@@ -180,6 +198,7 @@ class Storm:
         found.dead = len(dead)
         found.lost = len(self.ids - archived - dead) + len(archived & dead)
         if not found.unsettled:
+            found.unbalanced += batches.wrong_at_the_end(execute, self.members)
             ((found.held,),) = execute(
                 "SELECT (SELECT count(*) FROM pgbus_semaphore_slots) + (SELECT count(*) FROM pgbus_uniqueness_keys)"
             )
@@ -193,4 +212,5 @@ def checks(found: Found) -> dict[str, int]:
         "lost": found.lost,
         "unsettled": found.unsettled,
         "held": found.held,
+        "unbalanced": len(found.unbalanced),
     }

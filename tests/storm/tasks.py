@@ -102,3 +102,15 @@ def four_alone(context: Any, limited: str, only: str, seconds: float) -> None:
 @task(takes_context=True, backoff=soon, max_attempts=20)
 def unique(context: Any, only: str, seconds: float) -> None:
     _run(context, None, None, only, seconds)
+
+
+@task
+def batch_finished(batch: dict[str, Any]) -> None: ...
+
+
+@task
+def batch_succeeded(batch: dict[str, Any]) -> None: ...
+
+
+@task
+def batch_failed(batch: dict[str, Any]) -> None: ...

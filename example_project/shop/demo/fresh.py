@@ -14,6 +14,8 @@ from django.db.models.functions import Now
 from django_pgbus.conf import get_settings
 from django_pgbus.models import (
     Archived,
+    Batch,
+    BatchCount,
     BlockedExecution,
     DeadLetter,
     Delayed,
@@ -23,6 +25,7 @@ from django_pgbus.models import (
     UniquenessKey,
     Worker,
 )
+from shop.importing import TITLE
 from shop.jobs import PATH
 from shop.models import Customer, Order, Payment, Receipt, Run
 
@@ -30,7 +33,7 @@ ADMIN = "admin"
 
 
 def empty_shop() -> None:
-    """Delete the shop's rows, its jobs in any state with what they hold, and its mails; nobody may be working."""
+    """Delete the shop's rows, its jobs in any state with what they hold, its imports and mails; nobody may be working."""
     with transaction.atomic():
         for shop_model in (Run, Receipt, Payment, Order, Customer):
             shop_model.objects.all().delete()
@@ -41,6 +44,9 @@ def empty_shop() -> None:
             jobs.delete()
         for ended_model in (Archived, DeadLetter):
             ended_model.objects.filter(task__startswith=PATH).delete()
+        batches = Batch.objects.filter(description__startswith=TITLE)
+        BatchCount.objects.filter(batch_id__in=batches.values("id")).delete()
+        batches.delete()
         Semaphore.objects.exclude(key__in=Slot.objects.values("key")).delete()
     shutil.rmtree(Path(settings.SHOP_MAIL_FOLDER), ignore_errors=True)
 

@@ -13,6 +13,8 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import OutputWrapper
 
+from django_pgbus import Batch
+from shop import reports
 from shop.closing import Closing, close
 from shop.demo import fresh
 from shop.demo.progress import Progress
@@ -53,7 +55,7 @@ def run(plan: Plan, out: OutputWrapper) -> bool:
         imported, again = enqueue(plan, progress)
         workers = stack.enter_context(Workers(plan.workers, logs=logs(), environment={"SHOP_GATEWAY_URL": gateway.url}))
         progress.say(f"Workers: {plan.workers} x manage.py runworker, their logs in {logs()}")
-        watch(plan, workers, progress)
+        watch(plan, workers, imported, progress)
         stopped = [] if plan.serve else workers.stop()
         closing = close(plan.file, imported, gateway, killed=workers.killed, again=again)
         closing.require("exit codes of the workers", stopped, [0] * len(stopped))
@@ -95,10 +97,11 @@ def enqueue(plan: Plan, progress: Progress) -> tuple[Imported, Imported]:
     return imported, again
 
 
-def watch(plan: Plan, workers: Workers, progress: Progress) -> None:
+def watch(plan: Plan, workers: Workers, imported: Imported, progress: Progress) -> None:
     """Wait until every job has ended, killing a worker now and then, or until nothing moves any more."""
     total, to_come = steps_to_come(), -1
     moved = killed = time.monotonic()
+    batch, report = Batch.get(imported.batch), None
     while to_come:
         before, began = to_come, time.monotonic()
         to_come = steps_to_come()
@@ -113,6 +116,8 @@ def watch(plan: Plan, workers: Workers, progress: Progress) -> None:
         if to_come and _is_time_to_kill(plan, share, workers.killed, now - killed) and (victim := workers.kill_one()):
             killed = now
             progress.say(f"{victim}, at {share:.0%}")
+        if report is None and (report := reports.arrived(batch)):
+            progress.say(f"The import has ended, its report is mailed, at {share:.0%}: {report}")
         for line in workers.keep_going():
             progress.say(line)
     progress.end()

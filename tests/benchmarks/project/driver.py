@@ -20,7 +20,7 @@ from django.core.management import call_command  # noqa: E402
 from django.db import connection  # noqa: E402
 from django.utils import timezone  # noqa: E402
 
-from django_pgbus import enqueue_many  # noqa: E402
+from django_pgbus import Batch, enqueue_many  # noqa: E402
 from tests.benchmarks.payload import ARGUMENTS  # noqa: E402
 from tests.benchmarks.project import tasks  # noqa: E402
 
@@ -39,6 +39,12 @@ def send_many(count: int) -> float:
     for start in range(0, count, CHUNK):
         enqueue_many(tasks.noop, [((), ARGUMENTS)] * min(CHUNK, count - start))
     return time.perf_counter() - began
+
+
+def send_batch(count: int) -> float:
+    """Enqueue no-ops by the thousand as members of one batch and return how many seconds it took."""
+    with Batch("benchmark"):
+        return send_many(count)
 
 
 def send_numbered(count: int) -> float:

@@ -38,5 +38,6 @@ def storm(jobs: int, kills: int, restart: int, seed: int) -> dict[str, Any]:
             server.start()
 
         found = Storm(plan, start, restart_server).run()
+    said = [*found.over_the_limit[:TOLD], *found.together[:TOLD], *found.unbalanced[:TOLD]]
     rest = {name: value for name, value in asdict(found).items() if name not in checks(found)}
-    return {**rest, "checks": checks(found), "said": [*found.over_the_limit[:TOLD], *found.together[:TOLD]]}
+    return {**rest, "checks": checks(found), "said": said}

@@ -30,7 +30,7 @@ class Command(BaseCommand):
         """Declare the arguments."""
         parser.add_argument("--file", type=Path, default=SAMPLE, help=f"The orders ({SAMPLE.name}).")
         parser.add_argument("--workers", type=positive, default=2, help="How many `runworker` to start (2).")
-        parser.add_argument("--chunk", type=positive, default=500, help="Rows enqueued in one transaction (500).")
+        parser.add_argument("--chunk", type=positive, default=500, help="Rows enqueued at once (500).")
         parser.add_argument(
             "--kill-every",
             type=seconds,

@@ -14,13 +14,13 @@ from shop.rows import COLUMNS, HeaderError
 class Command(BaseCommand):
     """`manage.py import_orders FILE`."""
 
-    help = f"Enqueues one task per row of a CSV file with the columns {', '.join(COLUMNS)}."
+    help = f"Enqueues one task per row of a CSV file with the columns {', '.join(COLUMNS)}, all of them or none."
     requires_migrations_checks = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the arguments."""
         parser.add_argument("file", type=Path, metavar="FILE")
-        parser.add_argument("--chunk", type=positive, default=500, help="Rows enqueued in one transaction (500).")
+        parser.add_argument("--chunk", type=positive, default=500, help="Rows enqueued at once (500).")
 
     def handle(self, *, file: Path, chunk: int, **options: Any) -> None:
         """Import, and say what was refused."""
@@ -33,6 +33,7 @@ class Command(BaseCommand):
         for line, reason in imported.refused:
             self.stdout.write(self.style.WARNING(f"line {line} refused: {reason}"))
         self._tell(imported)
+        self.stdout.write(f"batch {imported.batch}: a report is mailed when the last of these rows has ended")
 
     def _tell(self, imported: Imported) -> None:
         self.stdout.write(
