@@ -54,7 +54,7 @@ class JobNotUnique(PgbusError):
     """
     Another job holds the key of this one; nothing of the refused one remains.
 
-    `key` is the key, `holder` the id of the job that holds it.
+    `key` is the key, `holder` the id of the job or batch that holds it.
     """
 
     def __init__(self, message: str, *, key: str = "", holder: str = "") -> None:

@@ -144,7 +144,7 @@ def _migrations_awaited(*, missing: Any, database: str, **kwargs: Any) -> None:
 
 def _job_not_unique(*, task: str, key: str, holder: Any, policy: str, **kwargs: Any) -> None:
     level = logging.WARNING if policy == "log" else logging.DEBUG
-    by = f"job {holder}" if holder else "another job"
+    by = holder or "another job"
     logger.log(level, "%s was dropped: %s holds the key %.200r.", task, by, key)
 
 

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgbus.admin import contents, words
 from django_pgbus.admin.decisions import Decision, Done
 from django_pgbus.admin.lists import QueueFilter, field_filter
-from django_pgbus.admin.work import WorkAdmin
+from django_pgbus.admin.work import BatchFilter, WorkAdmin
 from django_pgbus.conf import database
 from django_pgbus.queues.models import DeadLetter
 from django_pgbus.tasks import lifecycle
@@ -31,7 +31,12 @@ MOST_OF_A_KEY: Final = 200
 def _redrive(ids: Sequence[int]) -> list[Done]:
     redriven = lifecycle.redrive(ids)
     done, refused = frozenset(redriven.ids), frozenset(redriven.refused)
-    return [Done(done, gettext("Redriven."), _redriven), *_stay(redriven.refused), _gone(ids, done | refused)]
+    return [
+        Done(done, gettext("Redriven."), _redriven),
+        Done(frozenset(redriven.members), "", _counted_before, messages.INFO, "members"),
+        *_stay(redriven.refused),
+        _gone(ids, done | refused),
+    ]
 
 
 def _stay(refused: Mapping[int, Entered]) -> Iterator[Done]:
@@ -49,7 +54,7 @@ def _why(id: int, refused: Entered) -> str:
             text = gettext("Dead letter %(id)s stays: other jobs held its key %(key)s.")
             return text % {"id": id, "key": words.showable(key[:MOST_OF_A_KEY])}
         case HeldElsewhere(key=key, holder=holder):
-            text = gettext("Dead letter %(id)s stays: job %(holder)s holds its key %(key)s.")
+            text = gettext("Dead letter %(id)s stays: %(holder)s holds its key %(key)s.")
             return text % {"id": id, "holder": holder, "key": words.showable(key[:MOST_OF_A_KEY])}
         case LimitReached(key=key, to=to):
             text = ngettext(
@@ -84,6 +89,17 @@ def _redriven(number: int) -> str:
     return text % {"number": words.number(number)}
 
 
+def _counted_before(number: int) -> str:
+    text = ngettext(
+        "%(number)s redriven job was a member of a batch that has counted it as failed: it does not count again, and no "
+        "finished batch is opened again.",
+        "%(number)s redriven jobs were members of a batch that has counted them as failed: they do not count again, and "
+        "no finished batch is opened again.",
+        number,
+    )
+    return text % {"number": words.number(number)}
+
+
 def _discarded(number: int) -> str:
     text = ngettext("%(number)s dead letter was discarded.", "%(number)s dead letters were discarded.", number)
     return text % {"number": words.number(number)}
@@ -112,7 +128,8 @@ REDRIVE: Final = Decision(
     warning=_(
         "A redriven job goes back into the line of its queue under the same ID, and its attempts start again. What the "
         "earlier ones did outside of the database is not undone. One whose key is held by another job, or which finds "
-        "no slot and must not wait for one, stays here; any other that finds no slot is parked."
+        "no slot and must not wait for one, stays here; any other that finds no slot is parked. A member of a batch that "
+        "has counted it as failed does not count again, and no finished batch is opened again."
     ),
     carry_out=_redrive,
 )
@@ -142,7 +159,7 @@ class DeadLetterAdmin(WorkAdmin):
     reach = "died_at"
     seen_by = "died_at"
     list_display = ("job", "task_path", "queue", "died", "why")
-    list_filter = (field_filter("reason", _("reason")), QueueFilter)
+    list_filter = (field_filter("reason", _("reason")), BatchFilter, QueueFilter)
     ordering = ("-died_at",)
     sortable_by = ("job", "died")
     fieldsets = (
@@ -162,9 +179,9 @@ class DeadLetterAdmin(WorkAdmin):
     def furnish(self, rows: Sequence[Any]) -> None:
         """Attach the last error too: two short texts for each row, whatever the history weighs."""
         super().furnish(rows)
-        errors = _last_errors([row.pk for row in rows])
+        errors = last_errors([row.pk for row in rows])
         for row in rows:
-            row.last_error = contents.last_line(*errors.get(row.pk, ("", "")))
+            row.last_error = errors.get(row.pk, "")
 
     def standing(self, row: Any) -> Standing:
         """Return why it gave up."""
@@ -174,7 +191,9 @@ class DeadLetterAdmin(WorkAdmin):
     def why(self, obj: Any) -> SafeString:
         """Return its last error and the reason it was given up for."""
         return format_html(
-            '<span class="pgbus-error">{}</span><br><span class="pgbus-quiet">{}</span>', obj.last_error, _end(obj)
+            '<span class="pgbus-error">{}</span><br><span class="pgbus-quiet">{}</span>',
+            obj.last_error,
+            end(obj.reason, obj.attempts),
         )
 
     @admin.display(description=_("reason"))
@@ -193,9 +212,11 @@ class DeadLetterAdmin(WorkAdmin):
         return words.moment(obj.started_at) or self.get_empty_value_display()
 
 
-def _end(letter: DeadLetter) -> str:
-    text = ngettext("%(reason)s, after %(number)s attempt", "%(reason)s, after %(number)s attempts", letter.attempts)
-    return text % {"reason": letter.get_reason_display(), "number": words.number(letter.attempts)}
+def end(reason: str, attempts: int) -> str:
+    """Return why a job was given up, and after how many attempts."""
+    text = ngettext("%(reason)s, after %(number)s attempt", "%(reason)s, after %(number)s attempts", attempts)
+    label = dict(DeadLetter.Reason.choices).get(reason, reason)
+    return text % {"reason": label, "number": words.number(attempts)}
 
 
 def _reason(letter: DeadLetter) -> str:
@@ -203,7 +224,8 @@ def _reason(letter: DeadLetter) -> str:
     return gettext("It will not run again by itself: %(reason)s.") % said
 
 
-def _last_errors(ids: Sequence[int]) -> dict[int, tuple[str, str]]:
+def last_errors(ids: Sequence[int]) -> dict[int, str]:
+    """Return the line that says what each of these dead letters died of, in one query."""
     last = KeyTransform("-1", "errors")
     rows = (
         DeadLetter.objects.using(database())
@@ -213,4 +235,5 @@ def _last_errors(ids: Sequence[int]) -> dict[int, tuple[str, str]]:
             last_traceback=Right(KeyTextTransform("traceback", last), 2000),
         )
     )
-    return {pk: (name, text) for pk, name, text in rows.values_list("pk", "last_exception", "last_traceback")}
+    found = rows.values_list("pk", "last_exception", "last_traceback")
+    return {pk: contents.last_line(name, text) for pk, name, text in found}

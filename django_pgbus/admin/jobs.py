@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgbus.admin import contents, words
 from django_pgbus.admin.decisions import Decision, Done
 from django_pgbus.admin.lists import FarQueueFilter, QueueFilter, RunningFilter, field_filter
-from django_pgbus.admin.work import WorkAdmin
+from django_pgbus.admin.work import BatchFilter, WorkAdmin
 from django_pgbus.queues import stats
 from django_pgbus.queues.models import Archived
 from django_pgbus.tasks import lifecycle
@@ -64,7 +64,7 @@ DISCARD: Final = Decision(
     button=lambda n: ngettext("Discard %(number)s job", "Discard %(number)s jobs", n) % {"number": words.number(n)},
     warning=_(
         "A discarded job never runs again; it is kept among the finished ones. One that is running is told to stop; "
-        "if it succeeds before it hears of it, it counts as succeeded."
+        "if it succeeds before it hears of it, it counts as succeeded. A batch counts a discarded member as failed."
     ),
     carry_out=_discard,
     destroys=True,
@@ -80,7 +80,7 @@ class MessageAdmin(WorkAdmin):
     decisions = (DISCARD,)
     actions = (DISCARD.as_action(),)
     list_display = ("job", "task_path", "queue", "state", "so_long", "attempts")
-    list_filter = (RunningFilter, QueueFilter)
+    list_filter = (RunningFilter, BatchFilter, QueueFilter)
     ordering = ("-id",)
     fieldsets = (
         WORK,
@@ -154,7 +154,7 @@ class DelayedAdmin(WorkAdmin):
     decisions = (DISCARD,)
     actions = (DISCARD.as_action(),)
     list_display = ("job", "task_path", "queue", "state", "due", "attempts")
-    list_filter = (field_filter("reason", _("reason"), stats.soonest_ids, SOONEST), QueueFilter)
+    list_filter = (field_filter("reason", _("reason"), stats.soonest_ids, SOONEST), BatchFilter, QueueFilter)
     ordering = ("-id",)
     fieldsets = (
         WORK,
@@ -184,7 +184,7 @@ class ArchivedAdmin(WorkAdmin):
     heavy = ("payload", "errors", "constraints", "result")
     reach = "finished_at"
     list_display = ("job", "task_path", "queue", "state", "ran_for", "attempts", "finished")
-    list_filter = (field_filter("outcome", _("outcome")), FarQueueFilter)
+    list_filter = (field_filter("outcome", _("outcome")), BatchFilter, FarQueueFilter)
     ordering = ("-finished_at",)
     sortable_by = ("job", "finished")
     fieldsets = (

@@ -205,23 +205,30 @@ class DiscardParked(KeyDecision):
 
 
 class DiscardLock(KeyDecision):
-    """Frees a uniqueness key that the very job that was shown holds; the job itself stays."""
+    """Frees a uniqueness key that the very job or batch that was shown holds, which itself stays."""
 
     name = "discard_lock"
     permissions = ("pgbus.view_uniquenesskey", "pgbus.discard_lock")
     label = _("Discard lock")
-    gone = _("Nothing was changed: the job does not hold this lock any more.")
+    gone = _("Nothing was changed: the job or batch does not hold this lock any more.")
 
     def find(self, query: QueryDict) -> LockStats | None:
-        """Return the lock if the job that was shown still holds it."""
+        """Return the lock if whoever was shown still holds it."""
         key = query.get("key", "")
         found = None if why_unusable(key) else uniqueness_stats.lock(key)
         return found if found and str(found.message) == query.get("job") else None
 
     def ask(self, found: LockStats) -> dict[str, Any]:
-        """Return the warning that the job may then exist twice."""
+        """Return the warning that the job may then exist twice, or the batch run beside another."""
         job = {"id": found.message}
-        if found.strategy == UniquenessKey.Strategy.WHILE_EXECUTING:
+        title = gettext("Discard the lock of job %(id)s?")
+        if found.of_batch:
+            title = gettext("Discard the lock of batch %(id)s?")
+            warning = gettext(
+                "Batch %(id)s goes on as it is. With its key free another batch with this key may then run beside it: the "
+                "same work may be done twice. Nothing undoes that."
+            )
+        elif found.strategy == UniquenessKey.Strategy.WHILE_EXECUTING:
             warning = gettext(
                 "Job %(id)s goes on as it is. With its key free another job of this key may run beside it: the same "
                 "work may then be done twice. Nothing undoes that."
@@ -232,7 +239,7 @@ class DiscardLock(KeyDecision):
                 "exist twice. Nothing undoes that."
             )
         return {
-            "title": gettext("Discard the lock of job %(id)s?") % job,
+            "title": title % job,
             "warning": warning % job,
             "button": _("Discard lock"),
             "destroys": True,
@@ -241,21 +248,27 @@ class DiscardLock(KeyDecision):
     def carry_out(self, found: LockStats, form: QueryDict, log: Log) -> Iterator[Told]:
         """Free the key; once that is committed, who waits for it is let in."""
         job = {"id": found.message}
+        log_text = gettext("The lock that job %(id)s held was discarded.")
+        done = gettext("The lock of job %(id)s was discarded.")
+        gone = gettext("Job %(id)s did not hold the lock any more.")
+        if found.of_batch:
+            log_text = gettext("The lock that batch %(id)s held was discarded.")
+            done = gettext("The lock of batch %(id)s was discarded.")
+            gone = gettext("Batch %(id)s did not hold the lock any more.")
 
         def transition() -> bool:
             with transaction.atomic(using=database()):
                 held = unique_keys.discard_lock(StoredKey(found.key), found.message)
                 if held:
-                    text = gettext("The lock that job %(id)s held was discarded.") % job
-                    log(UniquenessKey(key=found.key, name=found.name), text)
+                    log(UniquenessKey(key=found.key, name=found.name), log_text % job)
                     let_in = partial(lifecycle.let_in, (), [found.key])
                     transaction.on_commit(let_in, using=database(), robust=True)
                 return held
 
         if retrying(transition):
-            yield gettext("The lock of job %(id)s was discarded.") % job, messages.SUCCESS
+            yield done % job, messages.SUCCESS
         else:
-            yield gettext("Job %(id)s did not hold the lock any more.") % job, messages.WARNING
+            yield gone % job, messages.WARNING
 
 
 RELEASE: Final = Release()

@@ -25,6 +25,7 @@ from django_pgbus.admin.key_decisions import (
     KeyDecision,
     logger_of,
 )
+from django_pgbus.batches.models import Batch
 from django_pgbus.concurrency import stats as concurrency_stats
 from django_pgbus.concurrency.models import BlockedExecution
 from django_pgbus.concurrency.stats import KeyStats, Totals
@@ -44,6 +45,7 @@ PLACES: Final[dict[str, tuple[type[Model] | None, Text]]] = {
     "line": (Message, _("in line")),
     "delayed": (Delayed, _("delayed")),
     "parked": (BlockedExecution, _("parked")),
+    "batch": (Batch, _("not finished")),
     "": (None, _("nowhere: its key is freed within a minute")),
 }
 
@@ -115,6 +117,7 @@ class LocksAdmin(PgbusAdmin):
             "strategy": _label(lock.strategy),
             "queue": words.showable(lock.queue),
             "job": lock.message,
+            "holder": (gettext("batch %(id)s") if lock.of_batch else gettext("job %(id)s")) % {"id": lock.message},
             "job_url": self.link(request, model, "change", quote(lock.message)) if model else "",
             "place": place,
             "age": words.age(lock.held_for),

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgbus.admin import contents, words
 from django_pgbus.admin.jobs import DISCARD, WORK
 from django_pgbus.admin.lists import ChoiceFilter, FarQueueFilter
-from django_pgbus.admin.work import WorkAdmin
+from django_pgbus.admin.work import BatchFilter, WorkAdmin
 from django_pgbus.concurrency.models import BlockedExecution, Semaphore
 from django_pgbus.worker import waiting
 from django_pgbus.worker.waiting import Standing
@@ -61,7 +61,7 @@ class ParkedAdmin(WorkAdmin):
     reach = "parked_at"
     seen_by = "parked_at"
     list_display = ("job", "task_path", "queue", "state", "key_start", "waited", "due")
-    list_filter = (WaitsForFilter, KeyFilter, FarQueueFilter)
+    list_filter = (WaitsForFilter, KeyFilter, BatchFilter, FarQueueFilter)
     sortable_by = ("job", "waited")
     fieldsets = (
         WORK,
@@ -74,7 +74,9 @@ class ParkedAdmin(WorkAdmin):
         return self.may(request, DISCARD)
 
     def get_ordering(self, request: HttpRequest) -> Any:
-        """Return who waits longest first; of one key, who is let in first."""
+        """Return who waits longest first; of one key, who is let in first; of one batch, as everywhere."""
+        if "batch" in request.GET:
+            return super().get_ordering(request)
         return IN_LINE if {"key", "waits_for"} <= request.GET.keys() else ("parked_at",)
 
     def standing(self, row: Any) -> Standing:

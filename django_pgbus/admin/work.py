@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
 from django.db.models import Model, QuerySet
+from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
@@ -16,7 +17,10 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import contents, words
 from django_pgbus.admin.decisions import DecidingAdmin
+from django_pgbus.admin.lists import ChoiceFilter
+from django_pgbus.batches.models import Batch
 from django_pgbus.concurrency.models import BlockedExecution
+from django_pgbus.conf import database
 from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Message
 from django_pgbus.tasks import lifecycle
 from django_pgbus.tasks.results import parsed_id
@@ -39,6 +43,24 @@ PLACES: Final[dict[type[Model], Text]] = {
     Archived: _("Job %(id)s is finished."),
     DeadLetter: _("Job %(id)s is a dead letter."),
 }
+MOST_OF_A_DESCRIPTION: Final = 200
+
+
+class BatchFilter(ChoiceFilter):
+    """The members of one batch; its page leads here."""
+
+    title = _("batch")
+    parameter_name = "batch"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """Return the chosen batch: there are too many to choose from."""
+        chosen = self.value()
+        return [(chosen, words.showable(chosen))] if chosen else []
+
+    def chosen(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
+        """Return the members; asked for so that no index but theirs gives their order (`batches/stats_sql.py`)."""
+        id = parsed_id(value)
+        return queryset.none() if id is None else queryset.filter(batch_id__range=(id, id))
 
 
 class WorkAdmin(DecidingAdmin):
@@ -55,6 +77,11 @@ class WorkAdmin(DecidingAdmin):
     def searches_text(self, term: str) -> bool:
         """Return whether a search is for a path, which no index knows."""
         return bool(term.strip()) and parsed_id(term.strip()) is None
+
+    def get_ordering(self, request: HttpRequest) -> Any:
+        """Return the order; members of a batch the newest first, as their index has them."""
+        of_batch = str(BatchFilter.parameter_name) in request.GET
+        return ("-batch_id", "-id") if of_batch else super().get_ordering(request)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
@@ -81,9 +108,7 @@ class WorkAdmin(DecidingAdmin):
     @admin.display(description=_("task"))
     def task_path(self, obj: Any) -> SafeString:
         """Return the stored path, marked if nothing can be imported from it here."""
-        path = words.showable(obj.task)
-        parts = format_html_join(mark_safe(".<wbr>"), "{}", ((part,) for part in path.split(".")))
-        shown = format_html('<span class="pgbus-path" title="{}">{}</span>', path, parts)
+        shown = shown_path(obj.task)
         if obj.found_task is not None:
             return shown
         return format_html('{} <span class="pgbus-mark">{}</span>', shown, _("cannot be imported here"))
@@ -124,6 +149,7 @@ class WorkAdmin(DecidingAdmin):
         obj = super().get_object(request, object_id, from_field)
         if obj is not None:
             self.furnish([obj])
+            obj.batch_shown = self._batch(request, obj.batch_id)
         return obj
 
     def finish_page(self, request: HttpRequest, context: dict[str, Any]) -> None:
@@ -152,11 +178,19 @@ class WorkAdmin(DecidingAdmin):
         ]
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Return the facts of a page; what constrains a job only where there is anything."""
+        """Return the facts of a page; its batch, and what constrains a job, only where there is anything."""
         found = super().get_fieldsets(request, obj)
+        if obj is not None and obj.batch_id is not None:
+            (name, task), *others = found
+            found = [(name, {**task, "fields": (*task["fields"], "member_of")}), *others]
         bound = {} if obj is None else {"unique_by": contents.unique_by, "limited_to": contents.limited_to}
         fields = tuple(name for name, words_of in bound.items() if words_of(obj.constraints))
         return [*found, (_("Constraints"), {"fields": fields})] if fields else found
+
+    @admin.display(description=_("batch"))
+    def member_of(self, obj: Any) -> SafeString | str:
+        """Return the batch that counts it, or has counted it."""
+        return obj.batch_shown  # type: ignore[no-any-return]
 
     @admin.display(description=_("uniqueness key"))
     def unique_by(self, obj: Any) -> SafeString | str:
@@ -185,6 +219,19 @@ class WorkAdmin(DecidingAdmin):
         """Return the name of the worker, or its id once it is forgotten."""
         return obj.situation.name_of(obj.worker) if obj.worker else self.get_empty_value_display()
 
+    def _batch(self, request: HttpRequest, id: int | None) -> SafeString | str:
+        """Return a batch, linked for those who may see it while it is kept; nothing for no batch."""
+        if id is None:
+            return ""
+        if not (url := self.link(request, Batch, "change", quote(id))):
+            return str(id)
+        start = Left("description", MOST_OF_A_DESCRIPTION + 1)
+        found = list(Batch.objects.using(database()).filter(pk=id).values_list(start, flat=True))
+        if not found:
+            return format_html('{} <span class="pgbus-quiet">{}</span>', id, _("finished, and not kept any longer"))
+        described = words.shortened(found[0], MOST_OF_A_DESCRIPTION)
+        return format_html('<a href="{}">{}</a> <span class="pgbus-quiet">{}</span>', url, id, described)
+
     # --- elsewhere ----------------------------------------------------------------------------------------
 
     def _get_obj_does_not_exist_redirect(
@@ -209,3 +256,10 @@ class WorkAdmin(DecidingAdmin):
             return {}
         url = self.link(request, TABLES[found.state], "change", quote(pk))
         return {"url": url, "text": PLACES[TABLES[found.state]] % {"id": pk}} if url else {}
+
+
+def shown_path(path: str) -> SafeString:
+    """Return a task's path, which may be broken at its dots."""
+    path = words.showable(path)
+    parts = format_html_join(mark_safe(".<wbr>"), "{}", ((part,) for part in path.split(".")))
+    return format_html('<span class="pgbus-path" title="{}">{}</span>', path, parts)

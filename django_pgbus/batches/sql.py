@@ -94,8 +94,9 @@ FOLD = Statement(
         WHERE counted.id = ANY (ARRAY(
             SELECT one.id
             FROM pgbus_batch_counts AS one
-            WHERE one.batch_id = %(id)s::bigint
-            ORDER BY one.id
+            -- With an equality the order by id alone would do, and a planner may walk the primary key for it.
+            WHERE one.batch_id BETWEEN %(id)s::bigint AND %(id)s::bigint
+            ORDER BY one.batch_id, one.id
             LIMIT %(limit)s::int
         ))
         RETURNING counted.added, counted.succeeded, counted.failed
@@ -145,7 +146,8 @@ UNFINISHED = Statement(
 )
 
 # Batches of which the counts say that members are outstanding, and none is anywhere: somebody has deleted them by hand.
-# One snapshot sees a member either in one of these places or counted.
+# One snapshot sees a member either in one of these places or counted. With BETWEEN it is one probe of an index for each
+# batch; an equality the planner may take for a reason to hash a whole table.
 DESERTED = Statement(
     sql="""
     SELECT batch.id, batch.total + counted.added - batch.succeeded - batch.failed - counted.settled AS missing
@@ -159,9 +161,21 @@ DESERTED = Statement(
     WHERE batch.id = ANY (%(ids)s::bigint[])
       AND batch.finished_at IS NULL
       AND batch.total + counted.added > batch.succeeded + batch.failed + counted.settled
-      AND NOT EXISTS (SELECT 1 FROM pgbus_messages AS message WHERE message.batch_id = batch.id)
-      AND NOT EXISTS (SELECT 1 FROM pgbus_delayed AS delayed WHERE delayed.batch_id = batch.id)
-      AND NOT EXISTS (SELECT 1 FROM pgbus_blocked_executions AS blocked WHERE blocked.batch_id = batch.id)
+      AND NOT EXISTS (
+          SELECT 1
+          FROM pgbus_messages AS message
+          WHERE message.batch_id BETWEEN batch.id AND batch.id
+      )
+      AND NOT EXISTS (
+          SELECT 1
+          FROM pgbus_delayed AS delayed
+          WHERE delayed.batch_id BETWEEN batch.id AND batch.id
+      )
+      AND NOT EXISTS (
+          SELECT 1
+          FROM pgbus_blocked_executions AS blocked
+          WHERE blocked.batch_id BETWEEN batch.id AND batch.id
+      )
     ORDER BY batch.id
     """
 )

@@ -80,7 +80,7 @@ class HeldMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldElsewhere:
-    """A task that was not let in: `holder` is the id of the job that holds its key, None if it was gone each time."""
+    """A task that was not let in: `holder` is the id of the job or batch that holds its key, None if it was gone."""
 
     key: str
     holder: int | None

@@ -16,15 +16,17 @@ from django_pgbus.uniqueness import stats_sql
 
 LIMIT: Final = 1_000_000
 MOST_KEYS: Final = 100
+UNTIL_FINISHED: Final = "until_finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockStats:
     """
-    One key that is held now, and by which message; `held_for` in seconds.
+    One key that is held now, and by which message or batch; `held_for` in seconds.
 
-    `name` is what was chosen, of a key that is stored as its hash. `place` says where the message is: `line`, `delayed`
-    or `parked`; empty if it is nowhere, which the reaper ends within a minute.
+    `name` is what was chosen, of a key that is stored as its hash. `place` says where the message is: `line`, `running`,
+    `delayed` or `parked`, or `batch` for a batch that is not finished; empty if it is nowhere, which a sweep ends within a
+    minute.
     """
 
     key: str
@@ -35,6 +37,11 @@ class LockStats:
     created_at: datetime
     held_for: float
     place: str
+
+    @property
+    def of_batch(self) -> bool:
+        """Return whether a batch holds it: `message` is the batch then."""
+        return self.strategy == UNTIL_FINISHED
 
 
 def total() -> Count:

@@ -23,12 +23,23 @@ OLDEST = Statement(
     """
 )
 
-# One snapshot sees a message in exactly one place, or in none.
+# One snapshot sees a message in exactly one place, or in none; a batch holds its key until it is finished.
 KEYS = Statement(
     sql="""
     SELECT held.key, held.name, held.strategy, held.queue, held.message_id, held.created_at,
            extract(epoch FROM statement_timestamp() - held.created_at)::float8 AS held_for,
            CASE
+               WHEN held.strategy = 'until_finished'
+               THEN CASE
+                   WHEN EXISTS (
+                       SELECT 1
+                       FROM pgbus_batches AS batch
+                       WHERE batch.id = held.message_id
+                         AND batch.finished_at IS NULL
+                   )
+                   THEN 'batch'
+                   ELSE ''
+               END
                WHEN EXISTS (
                    SELECT 1
                    FROM pgbus_messages AS message

@@ -107,7 +107,7 @@ FOR_A_SLOT: Final = _(
     "As many jobs of its key as are allowed at once hold a slot. It is let in when one is free, best priority and oldest "
     "first."
 )
-FOR_A_KEY: Final = _("Another job that is running holds its key. It is let in when that one has ended.")
+FOR_A_KEY: Final = _("Another job that is running, or a batch, holds its key. It is let in when that one has ended.")
 
 WHY_LATER: Final = {"scheduled": SCHEDULED, "retry": RETRY, "snoozed": SNOOZED}
 STATE_LATER: Final = {"scheduled": _("scheduled"), "retry": _("retrying"), "snoozed": _("snoozed")}

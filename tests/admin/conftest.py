@@ -14,6 +14,7 @@ from django.test import Client
 from django_pgbus.concurrency import stats_sql
 from django_pgbus.models import (
     Archived,
+    Batch,
     BlockedExecution,
     DeadLetter,
     Delayed,
@@ -40,6 +41,7 @@ class Places:
     parked: BlockedExecution
     semaphore: Semaphore
     lock: UniquenessKey
+    batch: Batch
 
 
 @pytest.fixture
@@ -67,6 +69,7 @@ def places() -> Places:
         rows.a_parked(),
         rows.a_limit(),
         rows.a_lock(delayed.pk),
+        rows.a_batch(1),
     )
 
 

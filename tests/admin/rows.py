@@ -9,6 +9,8 @@ from typing import Any
 
 from django_pgbus.models import (
     Archived,
+    Batch,
+    BatchCount,
     BlockedExecution,
     DeadLetter,
     Delayed,
@@ -131,6 +133,27 @@ def a_lock(holder: int, key: str = "order-17", **fields: Any) -> UniquenessKey:
     return UniquenessKey.objects.create(
         key=key, message_id=holder, **{"strategy": "until_executed", "queue": "default", **fields}
     )
+
+
+def a_batch(total: int = 0, succeeded: int = 0, failed: int = 0, **fields: Any) -> Batch:
+    """Return a batch of which so much has been folded."""
+    given = {"properties": "{}", "callbacks": "{}", "total": total, "succeeded": succeeded, "failed": failed, **fields}
+    return Batch.objects.create(**given)
+
+
+def a_finished_batch(total: int = 0, failed: int = 0, **fields: Any) -> Batch:
+    ended = {"created_at": now() - timedelta(minutes=3), "finished_at": now() - timedelta(minutes=1)}
+    return a_batch(total, total - failed, failed, **{**ended, **fields})
+
+
+def a_count(batch: Batch, added: int = 0, succeeded: int = 0, failed: int = 0) -> BatchCount:
+    return BatchCount.objects.create(batch_id=batch.pk, added=added, succeeded=succeeded, failed=failed)
+
+
+def callbacks(task: str = TASK, queue: str = "default", **more: Any) -> str:
+    """Return what is stored of three callbacks of one task."""
+    one = {"task": task, "queue": queue, "priority": 0, "backend": "default", "due_in": 0.0, **more}
+    return json.dumps(dict.fromkeys(("on_finish", "on_success", "on_failure"), one))
 
 
 def a_worker(**fields: Any) -> Worker:

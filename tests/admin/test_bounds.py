@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from django_pgbus.admin import bounds
-from django_pgbus.models import Archived, BlockedExecution, DeadLetter, Delayed, Message
+from django_pgbus.models import Archived, Batch, BlockedExecution, DeadLetter, Delayed, Message
 from tests.admin import rows
 
 pytestmark = pytest.mark.django_db
@@ -44,6 +44,20 @@ SEED = [
        FROM generate_series(1, %s) AS n""",
     """INSERT INTO pgbus_uniqueness_keys (key, message_id, strategy, queue)
        SELECT 'u' || n, n, 'until_executed', 'q1' FROM generate_series(1, %s) AS n ON CONFLICT DO NOTHING""",
+    """INSERT INTO pgbus_batches (properties, callbacks, total, finished_at)
+       SELECT '{}', '{}', 3, CASE WHEN n %% 10 = 0 THEN statement_timestamp() END FROM generate_series(1, %s) AS n""",
+    """INSERT INTO pgbus_batch_counts (batch_id, added)
+       SELECT (SELECT min(id) FROM pgbus_batches), 1 FROM generate_series(1, %s) AS n""",
+    *(
+        f"UPDATE {table} SET batch_id = (SELECT min(id) FROM pgbus_batches) WHERE %s > 0"
+        for table in (
+            "pgbus_messages",
+            "pgbus_delayed",
+            "pgbus_archive",
+            "pgbus_dead_letters",
+            "pgbus_blocked_executions",
+        )
+    ),
 ]
 LISTS = {
     "message": ["", "?state=ready", "?state=running", "?queue=q1", "?q=import", "?q=nothing", "?q=1", "?o=1"],
@@ -60,6 +74,7 @@ LISTS = {
         "?q=nothing",
         "?o=6",
     ],
+    "batch": ["", "?state=open", "?state=finished", "?q=1", "?q=nothing", "?o=0"],
     "semaphore": ["", "?q=k1", "?q=nothing", "release/?key=k1", "discard_parked/?key=k1", "discard_lock/?key=u1&job=1"],
     "queuestate": [""],
     "worker": [""],
@@ -77,15 +92,18 @@ def seed(number: int) -> None:
         )
         cursor.execute(
             "ANALYZE pgbus_messages, pgbus_delayed, pgbus_archive, pgbus_dead_letters, pgbus_blocked_executions,"
-            " pgbus_semaphores, pgbus_semaphore_slots, pgbus_uniqueness_keys"
+            " pgbus_semaphores, pgbus_semaphore_slots, pgbus_uniqueness_keys, pgbus_batches, pgbus_batch_counts"
         )
 
 
 def pages() -> list[str]:
     addresses = [reverse(f"admin:pgbus_{model}_changelist") + query for model, all in LISTS.items() for query in all]
+    batch = Batch.objects.order_by("pk").first()
+    addresses.append(reverse("admin:pgbus_batch_change", args=[batch.pk]))
     for model in (Message, Delayed, Archived, DeadLetter, BlockedExecution):
         job = model._default_manager.order_by("pk").first()
         addresses.append(reverse(f"admin:pgbus_{model._meta.model_name}_change", args=[job.pk]))
+        addresses.append(reverse(f"admin:pgbus_{model._meta.model_name}_changelist", query={"batch": batch.pk}))
     return [*addresses, reverse("admin:pgbus_queuestate_pause", args=["q1"]), reverse("admin:app_list", args=["pgbus"])]
 
 

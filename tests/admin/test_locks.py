@@ -340,7 +340,7 @@ def test_the_lock_of_another_job_than_the_one_shown_stays(admin_client: Client) 
     succeed(run())
     second = enqueue(unique, "a")
     response = admin_client.post(url, {"post": "yes"}, follow=True)
-    assert told(response) == ["Nothing was changed: the job does not hold this lock any more."]
+    assert told(response) == ["Nothing was changed: the job or batch does not hold this lock any more."]
     assert keys() == {"a": second}
 
 

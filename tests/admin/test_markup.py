@@ -162,6 +162,7 @@ def test_no_page_of_ours_brings_a_script_or_style_of_its_own(places: Any, admin_
         "archived",
         "deadletter",
         "blockedexecution",
+        "batch",
         "semaphore",
         "queuestate",
         "worker",

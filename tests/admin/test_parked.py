@@ -80,7 +80,7 @@ def test_it_says_what_it_waits_for(admin_client: Client) -> None:
         "due": rows.a_parked(due_at=rows.now() - timedelta(seconds=1)),
     }
     assert states(admin_client, MODEL) == {job.pk: state for state, job in jobs.items()}
-    assert "Another job that is running holds its key." in page(admin_client, jobs["waits for its key"])
+    assert "Another job that is running, or a batch, holds its key." in page(admin_client, jobs["waits for its key"])
 
 
 def test_its_page_shows_what_constrains_it(admin_client: Client) -> None:
@@ -159,7 +159,7 @@ def test_a_redrive_that_is_refused_says_why(admin_client: Client) -> None:
     response = select(admin_client, "deadletter", "redrive", letters, post="yes")
     assert told(response) == [
         "2 dead letters were redriven.",
-        f"Dead letter {held} stays: job {holder} holds its key a.",
+        f"Dead letter {held} stays: {holder} holds its key a.",
     ]
     assert (state(held), Message.objects.filter(pk=free).count()) == ("dead", 1)
 

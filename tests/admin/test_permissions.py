@@ -14,6 +14,8 @@ from django.urls import reverse
 from django_pgbus.admin import PAGES
 from django_pgbus.models import (
     Archived,
+    Batch,
+    BatchCount,
     BlockedExecution,
     DeadLetter,
     Delayed,
@@ -35,6 +37,8 @@ TABLES = [
     Archived,
     DeadLetter,
     BlockedExecution,
+    Batch,
+    BatchCount,
     Semaphore,
     Slot,
     UniquenessKey,
@@ -52,6 +56,7 @@ VIEWS = {
     "archived": "view_archived",
     "deadletter": "view_deadletter",
     "blockedexecution": "view_blockedexecution",
+    "batch": "view_batch",
     "semaphore": "view_semaphore",
     "queuestate": "view_queuestate",
     "worker": "view_worker",
@@ -94,6 +99,7 @@ def address(model: str, view: str, places: Places) -> str:
         "archived": places.archived.pk,
         "deadletter": places.dead.pk,
         "blockedexecution": places.parked.pk,
+        "batch": places.batch.pk,
         "queuestate": "default",
     }
     return reverse(f"admin:pgbus_{model}_{view}", args=[keys[model]])
@@ -191,7 +197,7 @@ def test_decisions_are_offered_only_to_those_who_may(model: str, places: Places,
     client = login(VIEWS[model])
     path = reverse(f"admin:pgbus_{model}_changelist")
     pages = [path]
-    if model in {"message", "delayed", "archived", "deadletter", "blockedexecution"}:
+    if model in {"message", "delayed", "archived", "deadletter", "blockedexecution", "batch"}:
         pages.append(address(model, "change", places))
     for page in pages:
         text = client.get(page).content.decode()

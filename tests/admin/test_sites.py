@@ -42,12 +42,21 @@ def every_page(places: Places, app: str) -> Iterator[str]:
         "archived",
         "deadletter",
         "blockedexecution",
+        "batch",
         "semaphore",
         "queuestate",
         "worker",
     ):
         yield reverse(f"admin:pgbus_{model}_changelist", current_app=app)
-    for job in (places.ready, places.running, places.delayed, places.archived, places.dead, places.parked):
+    for job in (
+        places.ready,
+        places.running,
+        places.delayed,
+        places.archived,
+        places.dead,
+        places.parked,
+        places.batch,
+    ):
         for name in ("change", "history"):
             yield reverse(f"admin:pgbus_{job._meta.model_name}_{name}", args=[job.pk], current_app=app)
     yield reverse("admin:pgbus_deadletter_redrive", args=[places.dead.pk], current_app=app)
@@ -114,6 +123,7 @@ def test_without_time_zones_pages_show_local_times(admin_client: Client) -> None
     rows.a_beating_slot(rows.a_message().pk)
     rows.a_lock(rows.a_parked().pk)
     job = rows.an_archived(finished_at=datetime.now(), started_at=datetime.now())
+    ended = rows.a_batch(created_at=datetime.now(), finished_at=datetime.now())
     for address in (
         reverse("admin:pgbus_message_changelist"),
         reverse("admin:pgbus_archived_change", args=[job.pk]),
@@ -121,6 +131,8 @@ def test_without_time_zones_pages_show_local_times(admin_client: Client) -> None
         reverse("admin:pgbus_worker_changelist"),
         reverse("admin:pgbus_semaphore_changelist"),
         reverse("admin:pgbus_blockedexecution_changelist"),
+        reverse("admin:pgbus_batch_changelist"),
+        reverse("admin:pgbus_batch_change", args=[ended.pk]),
         reverse("admin:app_list", args=["pgbus"]),
     ):
         assert admin_client.get(address).status_code == 200

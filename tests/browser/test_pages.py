@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from tests.browser.batched import Batches, some_batches
 from tests.browser.shop import Shop, a_busy_shop
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -56,6 +57,39 @@ PAGES: dict[str, Callable[[Shop], str]] = {
 }
 
 
+OF_BATCHES: dict[str, Callable[[Batches], str]] = {
+    "batches": lambda batches: reverse("admin:pgbus_batch_changelist"),
+    "batches-finished": lambda batches: reverse("admin:pgbus_batch_changelist", query={"state": "finished"}),
+    "batch": lambda batches: reverse("admin:pgbus_batch_change", args=[batches.open.pk]),
+    "batch-failed": lambda batches: reverse("admin:pgbus_batch_change", args=[batches.failed.pk]),
+    "batch-done": lambda batches: reverse("admin:pgbus_batch_change", args=[batches.done.pk]),
+    "batch-members": lambda batches: reverse("admin:pgbus_message_changelist", query={"batch": batches.open.pk}),
+    "job-of-batch": lambda batches: reverse("admin:pgbus_message_change", args=[batches.member.pk]),
+    "confirm-redrive-member": lambda batches: reverse("admin:pgbus_deadletter_redrive", args=[batches.letter.pk]),
+    "locks-batch": lambda batches: reverse("admin:pgbus_semaphore_changelist", query={"q": batches.lock.key}),
+    "confirm-discard-lock-batch": lambda batches: reverse(
+        "admin:pgbus_semaphore_discard_lock", query={"key": batches.lock.key, "job": batches.open.pk}
+    ),
+}
+POLICY = "default-src 'self'"
+
+
+@pytest.fixture
+def batches(admin_user: Any) -> Batches:
+    return some_batches()
+
+
+@pytest.fixture
+def strict(page: Any) -> None:
+    """Let every page come with the strictest policy, whatever this Django can do itself."""
+
+    def answer(route: Any) -> None:
+        response = route.fetch(max_redirects=0)
+        route.fulfill(response=response, headers={**response.headers, "content-security-policy": POLICY})
+
+    page.route("**/admin/**", answer)
+
+
 @pytest.fixture
 def shop(admin_user: Any) -> Shop:
     return a_busy_shop()
@@ -78,3 +112,47 @@ def test_a_page_is_accessible_in_light_and_dark(name: str, shop: Shop, opened: A
         page = opened(PAGES[name](shop), scheme)
         keep(page, f"{name}-{scheme}")
         assert violations(page) == []
+
+
+@pytest.mark.parametrize("name", OF_BATCHES)
+def test_a_page_of_batches_is_accessible_in_light_and_dark(
+    name: str, batches: Batches, strict: None, opened: Any, complaints: list[str]
+) -> None:
+    for scheme in ("light", "dark"):
+        page = opened(OF_BATCHES[name](batches), scheme)
+        keep(page, f"{name}-{scheme}")
+        assert complaints == []
+        assert violations(page) == []
+        complaints.clear()  # axe itself measures with a style of its own
+
+
+@pytest.mark.parametrize("name", ["batches", "batch", "batch-failed"])
+def test_a_page_of_batches_fits_a_narrow_screen(name: str, batches: Batches, opened: Any) -> None:
+    page = opened(OF_BATCHES[name](batches))
+    page.set_viewport_size({"width": 390, "height": 800})
+    keep(page, f"narrow-{name}")
+    assert violations(page) == []
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_the_list_of_batches_fits_an_ordinary_screen(batches: Batches, opened: Any) -> None:
+    page = opened(OF_BATCHES["batches"](batches))
+    assert page.evaluate(
+        "() => [...document.querySelectorAll('.results')].every(one => one.scrollWidth <= one.clientWidth)"
+    )
+
+
+def test_from_the_batches_to_a_member_without_a_mouse(batches: Batches, opened: Any) -> None:
+    page = opened(reverse("admin:pgbus_batch_changelist"))
+    for selector, url in (
+        (f"a[href*='/batch/{batches.open.pk}/change/']", f"**/batch/{batches.open.pk}/change/**"),
+        (".pgbus-cards a[href*='state=ready']", "**/message/?batch=*"),
+        (f"a[href*='/message/{batches.member.pk}/change/']", f"**/message/{batches.member.pk}/change/**"),
+        (f".field-member_of a[href*='/batch/{batches.open.pk}/change/']", f"**/batch/{batches.open.pk}/change/**"),
+    ):
+        for _ in range(120):
+            page.keyboard.press("Tab")
+            if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+                break
+        page.keyboard.press("Enter")
+        page.wait_for_url(url)
