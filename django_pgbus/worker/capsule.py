@@ -57,6 +57,7 @@ class Capsule:
             board.give_up,
         )
         self._taken_at = (0, time.monotonic())
+        self._filled_at = time.monotonic()  # when the buffer was last empty and something was put there
         self._wants_more = False
 
     def look_at(self, levels: dict[Level, bool]) -> None:
@@ -119,6 +120,8 @@ class Capsule:
             else:
                 to_threads.append(delivery)
         if to_threads:
+            if not self.threads.buffered:
+                self._filled_at = time.monotonic()
             self.threads.put(to_threads, one_is_enough=self._measured and self._average < SHORT)
 
     def nudge(self) -> bool:
@@ -132,7 +135,8 @@ class Capsule:
         if self.threads.taken != taken or not self.threads.buffered:
             self._taken_at = (self.threads.taken, now)
             return []
-        if now - since < BUFFER_STALE:
+        # What was put there since has its time too: else it would go back at once, and be claimed again at once.
+        if now - max(since, self._filled_at) < BUFFER_STALE:
             return []
         self._average = max(self._average, now - since)
         return self.threads.take_back()

@@ -57,6 +57,8 @@ def test_the_demonstration_adds_up_twice_in_a_row(tmp_path: Path) -> None:
         assert closing["most charges of a customer at once"] == "1"
         assert 1 <= int(closing["most gateway calls at once"]) <= 4
         assert closing["worker processes killed"] == "1"
+        assert int(closing["reports mailed"]) >= 1
+        assert "its report is mailed" in printed
         assert "Everything adds up." in printed
         assert "/admin/" in printed
 
