@@ -128,7 +128,7 @@ def test_what_waits_behind_long_jobs_is_not_claimed_over_and_over(runworker):
     total = value("SELECT sum(delivery) FROM pgbus_archive WHERE id = ANY(%s)", ids)
     print(f"100 jobs behind four long ones: {total} deliveries in all, at most {most} of one")
     assert value("SELECT max(attempts) FROM pgbus_archive") == 1
-    assert most <= 6
+    assert most <= 8
     assert worker.stop() == 0
 
 
