@@ -2,7 +2,8 @@
 The statements of the batches, with the rows each locks.
 
 Who waits for whom: counting waits for nobody, since it inserts. Who finishes, folds or repairs passes over a batch that is
-locked. Who opens one again shares its lock with others who do, and waits at most for one that is just being finished.
+locked. Who opens one again shares its lock with others who do, and waits at most for whoever folds or finishes it, which are
+short transactions of our own.
 """
 
 from django_pgbus.postgres import Statement
@@ -29,7 +30,7 @@ OPEN_AGAIN = Statement(
 
 FIND = Statement(
     sql="""
-    SELECT batch.id, batch.description, batch.properties::text AS properties, batch.finished_at
+    SELECT batch.id, batch.description, batch.properties::text AS properties, batch.key
     FROM pgbus_batches AS batch
     WHERE batch.id = %(id)s::bigint
     """
@@ -61,7 +62,7 @@ STANDING = Statement(
                coalesce(sum(one.failed), 0)::bigint AS failed,
                count(*) AS rows
         FROM pgbus_batch_counts AS one
-        WHERE one.batch_id = batch.id
+        WHERE one.batch_id BETWEEN batch.id AND batch.id -- an equality may be taken for a reason to scan them all
     ) AS counted
     WHERE batch.id = ANY (%(ids)s::bigint[])
     ORDER BY batch.id
@@ -156,7 +157,7 @@ DESERTED = Statement(
         SELECT coalesce(sum(one.added), 0)::bigint AS added,
                coalesce(sum(one.succeeded + one.failed), 0)::bigint AS settled
         FROM pgbus_batch_counts AS one
-        WHERE one.batch_id = batch.id
+        WHERE one.batch_id BETWEEN batch.id AND batch.id
     ) AS counted
     WHERE batch.id = ANY (%(ids)s::bigint[])
       AND batch.finished_at IS NULL

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from django_pgbus.exceptions import ConcurrencyLimitExceeded, InvalidPayload, JobNotUnique
 from django_pgbus.tasks import lifecycle, outcomes, refusals, results
-from django_pgbus.tasks.batch import Batch, open_block
+from django_pgbus.tasks.blocks import Block, joined
 from django_pgbus.tasks.checks import check_backend
 from django_pgbus.tasks.compat import (
     TASK_MAX_PRIORITY,
@@ -67,7 +67,7 @@ class PgbusBackend(BaseTaskBackend):
         self.validate_task(task)
         path = checked_path(task)
         arguments = prepare(args, kwargs)
-        block = open_block()
+        block = joined()
         if block is not None or declares_any(task):
             outcome = self._store(task, path, [arguments], block)[0]
             if isinstance(outcome, Exception):
@@ -91,15 +91,15 @@ class PgbusBackend(BaseTaskBackend):
         self.validate_task(task)
         path = checked_path(task)
         arguments = [_prepared(index, row) for index, row in enumerate(rows)]
-        return self._store(task, path, arguments, open_block())
+        return self._store(task, path, arguments, joined())
 
     def _store(
-        self, task: AnyTask, path: str, arguments: Sequence[Payload], block: Batch | None
+        self, task: AnyTask, path: str, arguments: Sequence[Payload], block: Block | None
     ) -> list[AnyTaskResult | JobNotUnique | ConcurrencyLimitExceeded]:
         batch = None if block is None else block.id
         if block is not None and block.refused is not None:
             return [results.dropped(task, given, self.alias, block.refused) for given in arguments]
-        if not declares_any(task) and not (block is not None and block.keeps):
+        if not declares_any(task) and not (block is not None and block.keeps and not block.ended):
             work = self._work(task, path, "", batch=batch)
             enqueued = lifecycle.enqueue_many(work, [one.text for one in arguments])
             made = [results.fresh(task, one, given, self.alias) for one, given in zip(enqueued, arguments, strict=True)]
@@ -107,8 +107,10 @@ class PgbusBackend(BaseTaskBackend):
                 task_enqueued.send(type(self), task_result=result)
             return list(made)
         works = [self._work(task, path, one.text, bind(task, one.args, one.kwargs), batch=batch) for one in arguments]
-        if block is not None and block.keeps:
-            return list(block.keep(task, works, arguments, self.alias, type(self)))
+        if block is not None:
+            block.check(works)
+            if block.keeps and (kept := block.keep(task, works, arguments, self.alias, type(self))) is not None:
+                return list(kept)
         entered = lifecycle.enter(works)
         return [
             self._entered(task, work, outcome, given)

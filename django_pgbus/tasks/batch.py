@@ -14,36 +14,36 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 from asgiref.sync import sync_to_async
-from django.db import connections, transaction
+from django.db import transaction
 
 from django_pgbus import signals
 from django_pgbus.batches import counts, sql
 from django_pgbus.conf import database
 from django_pgbus.exceptions import BatchDoesNotExist, BatchError, BatchFinished, InvalidKey, JobNotUnique
-from django_pgbus.postgres.keys import why_unusable
+from django_pgbus.postgres.keys import stored, why_unusable
 from django_pgbus.tasks import batch_ends, lifecycle, outcomes, refusals, results
 from django_pgbus.tasks.batch_ends import EVENTS, Callback, NewBatch
-from django_pgbus.tasks.compat import AnyTask, AnyTaskResult, InvalidTask, Task, TaskResult, task_enqueued
+from django_pgbus.tasks.blocks import Block, Kept, current
+from django_pgbus.tasks.compat import AnyTask, InvalidTask, Task, TaskResult, task_enqueued
 from django_pgbus.tasks.lookup import checked_path
-from django_pgbus.tasks.payload import Payload, encode_value
+from django_pgbus.tasks.payload import encode_value
 from django_pgbus.tasks.policy import checked_queue
-from django_pgbus.tasks.sql import GIVE_IDS
+from django_pgbus.tasks.results import parsed_id
 from django_pgbus.tasks.task import PgbusTask
 from django_pgbus.uniqueness.policy import ON_CONFLICT
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# The block that enqueues join, and the batch of the task that runs here.
-_block: ContextVar[Batch | None] = ContextVar("pgbus_open_batch", default=None)
+# The batch that the task that runs here is a member of.
 running: ContextVar[int | None] = ContextVar("pgbus_batch_of_running_task", default=None)
 
 
@@ -72,15 +72,6 @@ class Progress:
         return 100 * self.done // self.total if self.total else 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """A member of an asynchronous block, until it is stored."""
-
-    work: outcomes.NewWork
-    result: AnyTaskResult
-    sender: type
-
-
 class Batch:
     """
     Many tasks, one end.
@@ -92,8 +83,8 @@ class Batch:
     `key` holds a uniqueness key from here until the batch is finished; where another holds it, `on_conflict` decides:
     `reject` raises JobNotUnique, `discard` and `log` drop the batch and whatever is enqueued in its block.
 
-    Raises InvalidPayload, InvalidTask, InvalidKey or ValueError for what cannot be used, before any SQL. A block inside a
-    block is a BatchError.
+    Raises InvalidPayload, InvalidTask, InvalidKey, TypeError or ValueError for what cannot be used, before any SQL. A
+    block inside a block is a BatchError.
     """
 
     def __init__(
@@ -114,21 +105,22 @@ class Batch:
         if on_conflict not in ON_CONFLICT:
             raise ValueError(f"on_conflict is one of {', '.join(map(repr, ON_CONFLICT))}, not {on_conflict!r}.")
         given = zip(EVENTS, (on_finish, on_success, on_failure), strict=True)
+        encode_value(description, "description", "The description takes")
+        text = _encoded(properties)
         self.id: int | None = None
-        self.description = json.loads(encode_value(description, "description", "The description takes"))
-        self.properties: dict[str, Any] = _properties(properties)
+        self.description = description
+        self.properties: dict[str, Any] = json.loads(text)
         self.refused: JobNotUnique | None = None
-        self._new = NewBatch(
-            description=self.description,
-            properties=json.dumps(self.properties),
+        self._new: NewBatch | None = NewBatch(
+            description=description,
+            properties=text,
             callbacks={event: _callback(event, task) for event, task in given if task is not None},
             key=key,
         )
+        self._key = None if key is None else stored(key)
         self._on_conflict = on_conflict
-        self._token: Token[Batch | None] | None = None
-        self._atomic: Any = None
-        self._connection: Any = None
-        self._kept: list[_Kept] | None = None
+        self._committed = False
+        self._block: Block | None = None
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -139,11 +131,14 @@ class Batch:
     @classmethod
     def get(cls, id: int) -> Batch:
         """Return the batch of this id, to be asked how far it is or opened again; raises BatchDoesNotExist."""
-        row = sql.FIND.row(id=id)
+        number = parsed_id(id)
+        row = None if number is None else sql.FIND.row(id=number)
         if row is None:
-            raise BatchDoesNotExist(f"There is no batch {id}.")
+            raise BatchDoesNotExist(f"There is no batch {id!r}.")
         batch = cls()
         batch.id, batch.description, batch.properties = row.id, row.description, json.loads(row.properties)
+        batch._key = stored(row.key) if row.key else None
+        batch._new = None
         return batch
 
     @classmethod
@@ -153,41 +148,59 @@ class Batch:
 
     # --- the block ------------------------------------------------------------------------------------
 
+    @property
+    def is_open(self) -> bool:
+        """Return whether its block has begun and not ended."""
+        return self._block is not None
+
     def __enter__(self) -> Batch:
-        self._check_alone()
-        self._connection = connections[database()]
-        self._atomic = transaction.atomic(using=database())
-        self._atomic.__enter__()
+        block = self._begin(keeps=False)
         try:
-            self._open()
-        except BaseException as error:
-            self._leave(error)
+            block.atomic = transaction.atomic(using=database())
+            block.atomic.__enter__()
+        except BaseException:
+            self._block = None
             raise
-        self._token = _block.set(self)
+        try:
+            self._open(block)
+            current.set(block)
+        except BaseException as error:
+            self._leave(block, error)
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._token is not None:
-            _block.reset(self._token)
-        self._token = None
-        self._leave(error)
+        block = self._block
+        assert block is not None
+        block.check_connection()
+        self._leave(block, error)
 
-    def _open(self) -> None:
+    def _begin(self, *, keeps: bool) -> Block:
+        block = Block(self, key=self._key, keeps=keeps)
+        with self._lock:
+            if self._block is not None:
+                raise BatchError("This batch is open already.")
+            if (outer := current.get()) is not None and not outer.ended:
+                raise BatchError("A batch is open already: its block has to end before another one begins.")
+            self._block = block
         self.refused = None
-        if self.id is not None:
-            if not batch_ends.open_again(self.id):
-                raise BatchFinished(f"The batch {self.id} has ended: nothing can be added to it.")
-            self._is_new = False
+        return block
+
+    def _open(self, block: Block) -> None:
+        if self.id is not None and self._opened_again(self.id):
+            block.id = self.id
             return
+        assert self._new is not None
+        self.id = None
         opened = batch_ends.open_batch(self._new)
-        self._is_new = True
         if isinstance(opened, int):
-            self.id = opened
+            self.id = block.id = opened
+            transaction.on_commit(self._note_committed, using=database(), robust=True)
             return
         holder = "" if opened.holder is None else str(opened.holder)
-        self.refused = JobNotUnique(
+        self.refused = block.refused = JobNotUnique(
             f"The batch is not opened: {holder or 'another one'} holds the key {opened.key[:200]!r}.",
             key=opened.key,
             holder=holder,
@@ -198,118 +211,97 @@ class Batch:
             sender=None, task="Batch", key=opened.key, holder=opened.holder, policy=self._on_conflict
         )
 
-    _is_new = True
+    def _opened_again(self, id: int) -> bool:
+        """Return False for one that was never there, since the transaction around its block was rolled back."""
+        if batch_ends.open_again(id):
+            return True
+        if sql.FIND.row(id=id) is not None:
+            raise BatchFinished(f"The batch {id} has ended: nothing can be added to it.")
+        if self._new is None or self._committed:
+            raise BatchDoesNotExist(f"There is no batch {id} any more.")
+        return False
 
-    def _leave(self, error: BaseException | None) -> None:
-        atomic, connection = self._atomic, self._connection
-        self._atomic = self._connection = None
-        id, rolled_back = self.id, error is not None or connection.needs_rollback
-        if self._is_new:
-            self.id = None  # Until it is known that something of it remains.
-        if id is not None and not rolled_back:
-            lifecycle.let_in_after_commit((), (), [id])  # One without members has ended.
-        atomic.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
-        if not rolled_back:
-            self.id = id
+    def _note_committed(self) -> None:
+        self._committed = True
+
+    def _leave(self, block: Block, error: BaseException | None) -> None:
+        block.end()
+        if current.get() is block:
+            current.set(None)
+        self._block = None
+        remains = error is None and not block.is_broken
+        if block.id is not None and not remains and self._new is not None and not self._committed:
+            self.id = None  # Nothing of it remains.
+        try:
+            if block.id is not None and remains:
+                lifecycle.let_in_after_commit((), (), [block.id])  # One without members has ended.
+        except BaseException as late:
+            block.atomic.__exit__(type(late), late, late.__traceback__)
+            raise
+        block.atomic.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
     async def __aenter__(self) -> Batch:
-        self._check_alone()
-        self._kept = []
-        self._token = _block.set(self)
+        current.set(self._begin(keeps=True))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with self._lock:
-            kept, self._kept = self._kept, None
-        if self._token is not None:
-            _block.reset(self._token)
-        self._token = None
+        block = self._block
+        assert block is not None
+        kept = block.end()
+        if current.get() is block:
+            current.set(None)
+        self._block = None
         if error is None:
-            await sync_to_async(self._store, thread_sensitive=True)(kept or [])
+            await sync_to_async(self._store, thread_sensitive=True)(kept)
 
-    def _store(self, kept: Sequence[_Kept]) -> None:
+    def _store(self, kept: Sequence[Kept]) -> None:
         """Store what an asynchronous block has kept, all of it or nothing."""
         with self:
             if self.refused is not None:
                 for one in kept:
                     results.drop(one.result, self.refused)
                 return
-            entered: list[tuple[_Kept, outcomes.Entered]] = []
             for _, group in groupby(kept, key=lambda one: one.work.due):
                 mine = list(group)
-                works = [replace(one.work, batch=self.id) for one in mine]
-                entered += zip(mine, lifecycle.enter(works), strict=True)
-            for one, outcome in entered:
-                if not isinstance(outcome, outcomes.Enqueued):
-                    _refuse(one, outcome)
-        for one, outcome in entered:
-            if isinstance(outcome, outcomes.Enqueued):
-                task_enqueued.send(one.sender, task_result=one.result)
-
-    def _check_alone(self) -> None:
-        if (outer := _block.get()) is not None and outer.is_open:
-            raise BatchError("A batch is open already: its block has to end before another one begins.")
-        if self.is_open:
-            raise BatchError("This batch is open already.")
+                entered = lifecycle.enter([replace(one.work, batch=self.id) for one in mine])
+                for one, outcome in zip(mine, entered, strict=True):
+                    if isinstance(outcome, outcomes.Enqueued):
+                        task_enqueued.send(one.sender, task_result=one.result)
+                    else:
+                        _refuse(one, outcome)
 
     # --- members --------------------------------------------------------------------------------------
 
-    @property
-    def is_open(self) -> bool:
-        """Return whether its block has begun and not ended."""
-        return self._token is not None
+    def add(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
+        """
+        Enqueue one more member, from inside the block; raises BatchError after its end, and what enqueue() raises.
 
-    def add(self, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
-        """Enqueue one more member, from inside the block; raises BatchError after its end, and what enqueue() raises."""
-        self._check_open()
-        token = _block.set(self)
+        A task of another backend is enqueued there, and is no member.
+        """
+        block, before = self._opened(), current.get()
+        current.set(block)
         try:
             return task.enqueue(*args, **kwargs)
         finally:
-            _block.reset(token)
+            current.set(before)
 
-    async def aadd(self, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
+    async def aadd(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
         """See add()."""
-        self._check_open()
-        token = _block.set(self)
+        block, before = self._opened(), current.get()
+        current.set(block)
         try:
             return await task.aenqueue(*args, **kwargs)
         finally:
-            _block.reset(token)
+            current.set(before)
 
-    def _check_open(self) -> None:
-        if not self.is_open:
+    def _opened(self) -> Block:
+        block = self._block
+        if block is None:
             again = f"`with Batch.get({self.id}) as batch:`" if self.id else "`with batch:`"
             raise BatchError(f"The batch is not open: add its members inside its block; {again} opens it again.")
-
-    @property
-    def keeps(self) -> bool:
-        """Return whether members are kept until the end of the block."""
-        return self._kept is not None
-
-    def check_connection(self) -> None:
-        """Raise BatchError on another connection than that of the block's transaction: another thread's, say."""
-        if not self.keeps and connections[database()] is not self._connection:
-            raise BatchError(
-                "A member was enqueued on another connection than its batch, in another thread perhaps: it would not "
-                "be part of the batch's transaction."
-            )
-
-    def keep(
-        self, task: AnyTask, works: Sequence[outcomes.NewWork], arguments: Sequence[Payload], alias: str, sender: type
-    ) -> list[AnyTaskResult]:
-        """Keep members until the end of the block and return their results, which have their ids already."""
-        made = []
-        for work, given, (id, at) in zip(works, arguments, GIVE_IDS.tuples(count=len(works)), strict=True):
-            result = results.fresh(task, outcomes.Enqueued(id, at), given, alias)
-            made.append(_Kept(work=replace(work, id=id), result=result, sender=sender))
-        with self._lock:
-            if self._kept is None:
-                raise BatchError("The block of this batch has ended while a task was enqueued in it: await it inside.")
-            self._kept += made
-        return [one.result for one in made]
+        return block
 
     # --- how far it is --------------------------------------------------------------------------------
 
@@ -326,25 +318,11 @@ class Batch:
         return await sync_to_async(self.progress, thread_sensitive=True)()
 
 
-def open_block() -> Batch | None:
-    """
-    Return the batch whose block this is; raises BatchError in what outlived a block.
-
-    An asyncio task that was made in a block and goes on after it would else enqueue what its author took for members.
-    """
-    block = _block.get()
-    if block is None:
-        return None
-    if not block.is_open:
-        raise BatchError("The block of this batch has ended; await what enqueues its members inside the block.")
-    block.check_connection()
-    return block
-
-
 def current_batch() -> Batch | None:
     """Return the batch whose block this is, else the one that the running task is a member of, else None."""
-    if (block := _block.get()) is not None and block.is_open:
-        return block
+    block = current.get()
+    if block is not None and not block.ended:
+        return block.batch
     id = running.get()
     return None if id is None else Batch.get(id)
 
@@ -354,7 +332,7 @@ async def acurrent_batch() -> Batch | None:
     return await sync_to_async(current_batch, thread_sensitive=True)()
 
 
-def _refuse(one: _Kept, outcome: outcomes.Entered) -> None:
+def _refuse(one: Kept, outcome: outcomes.Entered) -> None:
     error = refusals.error_of(one.work.task, outcome)
     policy = refusals.policy_of(one.work.constraints, outcome)
     if policy in {"reject", "raise"}:
@@ -363,11 +341,10 @@ def _refuse(one: _Kept, outcome: outcomes.Entered) -> None:
     results.drop(one.result, error)
 
 
-def _properties(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    if given is not None and not isinstance(given, Mapping):
-        raise TypeError(f"The properties of a batch are a dict, not a {type(given).__name__}.")
-    text = encode_value(dict(given or {}), "properties", "The properties take")
-    return cast("dict[str, Any]", json.loads(text))
+def _encoded(properties: Mapping[str, Any] | None) -> str:
+    if properties is not None and not isinstance(properties, Mapping):
+        raise TypeError(f"The properties of a batch are a dict, not a {type(properties).__name__}.")
+    return encode_value(dict(properties or {}), "properties", "The properties take")
 
 
 def _callback(event: str, task: Any) -> Callback:

@@ -161,7 +161,7 @@ def _enqueue_callbacks(row: Any) -> None:
         "succeeded": row.succeeded,
         "failed": row.failed,
     }
-    payload = json.dumps({"args": [argument], "kwargs": {}})
+    payload = json.dumps({"args": [argument], "kwargs": {}}, ensure_ascii=False)
     for event, callback in json.loads(row.callbacks).items():
         if ended.get(event):
             delayed.send(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import json
 import threading
 from datetime import timedelta
 
+import psycopg
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import transaction
+from django.db import connection, transaction
 
 from django_pgbus import (
     Batch,
@@ -23,16 +26,18 @@ from django_pgbus import (
     current_batch,
     enqueue_many,
 )
+from django_pgbus.batches import sql
 from django_pgbus.models import Batch as Row
 from django_pgbus.models import BatchCount, Delayed, Message, UniquenessKey
-from django_pgbus.tasks.compat import InvalidTask
+from django_pgbus.tasks.compat import InvalidTask, task_enqueued
 from django_pgbus.testing import run_enqueued
 from tests import jobs
 from tests.batches import tasks
 from tests.batches.tasks import CALLBACKS, called
-from tests.constrained import one, one_or_error, one_or_none, parked, unique, unique_or_none
+from tests.constrained import alone, one, one_or_error, one_or_none, parked, unique, unique_or_none
 from tests.jobs import noop
 from tests.line import COMMITTED, claim, give_up, succeed
+from tests.sessions import execute, sessions
 
 pytestmark = COMMITTED
 
@@ -203,6 +208,105 @@ def test_a_block_that_opened_it_again_and_raised_leaves_it_as_it_was():
     assert (batch.id is not None, batch.progress().total) == (True, 2)
 
 
+def test_opening_one_again_that_has_ended_fails_each_time():
+    batch = opened()
+    finish_all(batch)
+    again = Batch.get(batch.id)
+    for _ in range(2):
+        with pytest.raises(BatchFinished), again:
+            pass
+    assert (again.id, Row.objects.count()) == (batch.id, 1)
+
+
+def test_opening_one_again_that_is_gone_fails_each_time():
+    batch = opened()
+    Row.objects.all().delete()
+    for known in (batch, batch):
+        with pytest.raises(BatchDoesNotExist), known:
+            pass
+    assert not Row.objects.exists()
+
+
+def test_a_batch_whose_outer_transaction_was_rolled_back_can_be_tried_again():
+    batch = Batch(**CALLBACKS)
+    with pytest.raises(ZeroDivisionError), transaction.atomic():
+        with batch:
+            noop.enqueue()
+        raise ZeroDivisionError
+    with batch:
+        noop.enqueue()
+    finish_all(batch)
+    assert (Row.objects.count(), called()) == (1, {"finish": 1, "success": 1})
+
+
+def test_a_block_that_swallowed_an_error_of_the_database_leaves_nothing():
+    with Batch() as batch:
+        noop.enqueue()
+        with contextlib.suppress(psycopg.Error), connection.cursor() as cursor:
+            cursor.connection.execute("SELECT 1 / 0")
+    assert (batch.id, Row.objects.count(), Message.objects.count()) == (None, 0, 0)
+
+
+def test_a_block_left_in_another_context_ends_its_transaction():
+    batch = Batch()
+    contextvars.copy_context().run(batch.__enter__)
+    batch.__exit__(None, None, None)
+    assert (connection.in_atomic_block, batch.is_open) == (False, False)
+    assert Message.objects.filter(id=int(noop.enqueue().id), batch_id=None).exists()
+
+
+def test_a_block_entered_in_another_context_is_over_there_too():
+    batch, context = Batch(), contextvars.copy_context()
+    context.run(batch.__enter__)
+    batch.__exit__(None, None, None)
+    result = context.run(noop.enqueue)
+    assert Message.objects.get(id=int(result.id)).batch_id is None
+
+
+def test_of_two_threads_with_one_object_the_second_is_refused():
+    batch = Batch(**CALLBACKS)
+    with sessions(2) as (ann, bob):
+        ann.do(batch.__enter__)
+        with pytest.raises(BatchError, match="open already"):
+            bob.do(batch.__enter__)
+        ann.do(batch.__exit__, None, None, None)
+        assert bob.do(lambda: connection.in_atomic_block) is False
+    assert Row.objects.count() == 1
+
+
+def test_an_asynchronous_batch_that_was_refused_can_be_tried_again():
+    holder, batch = opened(noop, key="import"), Batch(key="import", **CALLBACKS)
+
+    async def run():
+        async with batch:
+            return await noop.aenqueue()
+
+    with pytest.raises(JobNotUnique):
+        async_to_sync(run)()
+    finish_all(holder)
+    result = async_to_sync(run)()
+    assert (result.status.name, batch.progress().total, batch.refused) == ("READY", 1, None)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_member_that_would_wait_for_its_own_batch_is_refused(again):
+    with Batch(key="a") as batch:
+        noop.enqueue()
+        if not again:
+            with pytest.raises(BatchError, match="it would never run"):
+                alone.enqueue("a")
+    if again:
+        with Batch.get(batch.id) as batch, pytest.raises(BatchError, match="it would never run"):
+            enqueue_many(alone, [(("a",), {})])
+    assert batch.progress().total == 1
+
+
+def test_an_argument_of_a_member_may_be_called_task():
+    with Batch() as batch:
+        batch.add(noop, task=1)
+    assert json.loads(Message.objects.get().payload)["kwargs"] == {"task": 1}
+
+
 def test_a_member_enqueued_in_another_thread_is_refused():
     errors = []
 
@@ -283,7 +387,7 @@ def test_a_member_that_its_own_policy_drops_in_an_asynchronous_block_says_so():
     assert (batch.progress().total, result.status.name) == (1, "FAILED")
 
 
-def test_what_outlives_an_asynchronous_block_is_told():
+def test_what_outlives_an_asynchronous_block_enqueues_tasks_of_its_own():
     async def run():
         gate = asyncio.Event()
 
@@ -291,13 +395,31 @@ def test_what_outlives_an_asynchronous_block_is_told():
             await gate.wait()
             await noop.aenqueue()
 
-        async with Batch():
+        async with Batch() as batch:
             child = asyncio.create_task(later())
         gate.set()
         await child
+        return batch
 
-    with pytest.raises(BatchError, match="await"):
-        async_to_sync(run)()
+    batch = async_to_sync(run)()
+    assert (batch.progress().total, Message.objects.get().batch_id) == (0, None)
+
+
+def test_a_receiver_that_raises_in_an_asynchronous_block_leaves_nothing():
+    def refuse(**kwargs):
+        raise ZeroDivisionError
+
+    async def run():
+        async with Batch(**CALLBACKS):
+            await noop.aenqueue()
+
+    task_enqueued.connect(refuse)
+    try:
+        with pytest.raises(ZeroDivisionError):
+            async_to_sync(run)()
+    finally:
+        task_enqueued.disconnect(refuse)
+    assert not any(model.objects.exists() for model in (Row, BatchCount, Message))
 
 
 def test_an_asynchronous_block_opens_a_batch_again():
@@ -482,6 +604,28 @@ def test_what_cannot_be_used_is_refused_before_any_sql(options, error, match, dj
         Batch(**options)
 
 
+@pytest.mark.parametrize("id", ["abc", 2**70, True, 1.5, -1, None, [1]])
+def test_what_is_no_id_of_a_batch_is_not_looked_for(id, django_assert_num_queries):
+    with django_assert_num_queries(0), pytest.raises(BatchDoesNotExist):
+        Batch.get(id)
+
+
 def test_a_batch_that_is_not_there():
     with pytest.raises(BatchDoesNotExist):
         Batch.get(5)
+    assert Batch.get(str(opened().id)).id
+
+
+# --- plans --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["STANDING", "DESERTED"])
+def test_however_many_counts_one_batch_has_others_are_not_slowed_down(name):
+    """On a connection whose plans are not pinned, with statistics of a table that is all one batch."""
+    execute("INSERT INTO pgbus_batch_counts (batch_id, added) SELECT 1, 1 FROM generate_series(1, 30000)")
+    execute("ANALYZE pgbus_batch_counts")
+    opened()
+    ids = list(range(1, 501))
+    plan = "\n".join(line for (line,) in execute("EXPLAIN " + getattr(sql, name).sql, {"ids": ids}))
+    assert "Index" in plan
+    assert "Seq Scan on pgbus_batch_counts" not in plan, plan

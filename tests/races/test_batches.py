@@ -377,7 +377,10 @@ def dying_before_step(nth: int, call, *args) -> int | None:
         return made
 
     with sessions() as victim, mock.patch("django.db.backends.base.base.logger"):
-        return victim.do(run)
+        came_to_its_end = victim.do(run)
+        if came_to_its_end is None:  # PostgreSQL learns of it a moment later.
+            until(lambda: not execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", [victim.pid]))
+        return came_to_its_end
 
 
 def settle_all(deliveries: list) -> None:
