@@ -144,7 +144,7 @@ def _migrations_awaited(*, missing: Any, database: str, **kwargs: Any) -> None:
 
 def _job_not_unique(*, task: str, key: str, holder: Any, policy: str, **kwargs: Any) -> None:
     level = logging.WARNING if policy == "log" else logging.DEBUG
-    by = holder or "another job"
+    by = f"job or batch {holder}" if holder else "another job"
     logger.log(level, "%s was dropped: %s holds the key %.200r.", task, by, key)
 
 
@@ -173,7 +173,7 @@ def _key_taken_over(*, key: str, **kwargs: Any) -> None:
 
 
 def _batch_finished(*, id: int, total: int, failed: int, **kwargs: Any) -> None:
-    logger.info("Batch %d is finished: %d members, %d failed.", id, total, failed)
+    logger.info("Batch %d is finished; members: %d, of which failed: %d.", id, total, failed)
 
 
 def _batch_not_finished(*, id: int, exception: BaseException, **kwargs: Any) -> None:
@@ -181,7 +181,7 @@ def _batch_not_finished(*, id: int, exception: BaseException, **kwargs: Any) -> 
 
 
 def _batch_repaired(*, id: int, count: int, **kwargs: Any) -> None:
-    logger.error("Batch %d: %d members are nowhere and count as failed. Were jobs deleted by hand?", id, count)
+    logger.error("Batch %d: members that are nowhere, and count as failed: %d. Were jobs deleted by hand?", id, count)
 
 
 LINES: dict[Signal, Callable[..., None]] = {

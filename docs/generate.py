@@ -555,8 +555,8 @@ refused where the task is declared, with `InvalidTask`. A task has at most one o
 
 BATCHES_INTRO = """# Batch, method by method
 
-What batches are for, and what holds of them, is in [the guide](../guides/batches.md). All names but `Progress`, which
-`progress()` returns, are imported from `django_pgbus`."""
+What batches are for, and what holds of them, is in [the guide](../guides/batches.md). All names but Django's own
+`InvalidTask`, and `Progress`, which `progress()` returns, are imported from `django_pgbus`."""
 
 TABLES_INTRO = """# Tables
 

@@ -11,6 +11,7 @@ transactions in Django: there the members are kept until the end of the block, a
 
 from __future__ import annotations
 
+import inspect
 import json
 import threading
 from collections.abc import Mapping, Sequence
@@ -104,6 +105,10 @@ class Batch:
             raise InvalidKey(f"The key of the batch {problem}.")
         if on_conflict not in ON_CONFLICT:
             raise ValueError(f"on_conflict is one of {', '.join(map(repr, ON_CONFLICT))}, not {on_conflict!r}.")
+        if key is None and on_conflict != "reject":
+            raise ValueError(
+                f"on_conflict={on_conflict!r} says what becomes of a second batch of a key: it needs a key."
+            )
         given = zip(EVENTS, (on_finish, on_success, on_failure), strict=True)
         encode_value(description, "description", "The description takes")
         text = _encoded(properties)
@@ -120,6 +125,8 @@ class Batch:
         self._key = None if key is None else stored(key)
         self._on_conflict = on_conflict
         self._committed = False
+        self._opened_in: Any = None  # the outermost block of the transaction in which it was opened
+        self._in_doubt = False  # whether the caller of the block was told how it ended
         self._block: Block | None = None
         self._lock = threading.Lock()
 
@@ -189,7 +196,7 @@ class Batch:
         return block
 
     def _open(self, block: Block) -> None:
-        if self.id is not None and self._opened_again(self.id):
+        if self.id is not None and self._opened_again(self.id, block):
             block.id = self.id
             return
         assert self._new is not None
@@ -197,22 +204,40 @@ class Batch:
         opened = batch_ends.open_batch(self._new)
         if isinstance(opened, int):
             self.id = block.id = opened
+            self._committed, self._in_doubt, self._opened_in = False, False, block.outermost
             transaction.on_commit(self._note_committed, using=database(), robust=True)
             return
         holder = "" if opened.holder is None else str(opened.holder)
         self.refused = block.refused = JobNotUnique(
-            f"The batch is not opened: {holder or 'another one'} holds the key {opened.key[:200]!r}.",
+            f"The batch is not opened: {f'job or batch {holder}' if holder else 'another one'} holds the key "
+            f"{opened.key[:200]!r}.",
             key=opened.key,
             holder=holder,
         )
         if self._on_conflict == "reject":
             raise self.refused
         signals.job_not_unique.send_robust(
-            sender=None, task="Batch", key=opened.key, holder=opened.holder, policy=self._on_conflict
+            sender=None,
+            task=f"The batch {self.description[:100]!r}",
+            key=opened.key,
+            holder=opened.holder,
+            policy=self._on_conflict,
         )
 
-    def _opened_again(self, id: int) -> bool:
-        """Return False for one that was never there, since the transaction around its block was rolled back."""
+    def _opened_again(self, id: int, block: Block) -> bool:
+        """
+        Return False for one that was never there, since the transaction around its block was rolled back.
+
+        One whose caller was not told that it is stored, the reply to its COMMIT was lost, say, or the end of an asynchronous
+        block was cancelled, is tried once more by whoever calls this: its members would be there twice.
+        """
+        if self._new is not None and (self._in_doubt or not (self._committed or self._opened_in is block.outermost)):
+            if sql.FIND.row(id=id) is None:
+                return False
+            raise BatchError(
+                f"The batch {id} of the first try was stored, though its block did not end well. Batch.get({id}) tells how "
+                "far it is, and opens it again."
+            )
         if batch_ends.open_again(id):
             return True
         if sql.FIND.row(id=id) is not None:
@@ -238,6 +263,13 @@ class Batch:
         except BaseException as late:
             block.atomic.__exit__(type(late), late, late.__traceback__)
             raise
+        if error is None and block.has_failed:
+            error = BatchError(
+                "Nothing of the batch is stored: an error of the database was caught in its block, or its connection was "
+                "closed. Put `with atomic():` around what may fail."
+            )
+            block.atomic.__exit__(type(error), error, None)
+            raise error
         block.atomic.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
     async def __aenter__(self) -> Batch:
@@ -254,7 +286,11 @@ class Batch:
             current.set(None)
         self._block = None
         if error is None:
-            await sync_to_async(self._store, thread_sensitive=True)(kept)
+            try:
+                await sync_to_async(self._store, thread_sensitive=True)(kept)
+            except BaseException:
+                self._in_doubt = True
+                raise
 
     def _store(self, kept: Sequence[Kept]) -> None:
         """Store what an asynchronous block has kept, all of it or nothing."""
@@ -280,7 +316,7 @@ class Batch:
 
         A task of another backend is enqueued there, and is no member.
         """
-        block, before = self._opened(), current.get()
+        block, before = self._joined_by(task), current.get()
         current.set(block)
         try:
             return task.enqueue(*args, **kwargs)
@@ -289,18 +325,24 @@ class Batch:
 
     async def aadd(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> TaskResult[P, R]:
         """See add()."""
-        block, before = self._opened(), current.get()
+        block, before = self._joined_by(task), current.get()
         current.set(block)
         try:
             return await task.aenqueue(*args, **kwargs)
         finally:
             current.set(before)
 
-    def _opened(self) -> Block:
+    def _joined_by(self, task: Any) -> Block:
+        if not isinstance(task, Task):
+            raise TypeError(f"A member of a batch is a task, as in batch.add(import_order, 42), not {task!r:.100}.")
         block = self._block
         if block is None:
-            again = f"`with Batch.get({self.id}) as batch:`" if self.id else "`with batch:`"
-            raise BatchError(f"The batch is not open: add its members inside its block; {again} opens it again.")
+            again = ""
+            if self.id is not None:
+                again = f" Unless it is finished it can be opened again, also as Batch.get({self.id})."
+            raise BatchError(
+                f"The batch is not open: add its members inside its block, `with batch:` or `async with batch:`.{again}"
+            )
         return block
 
     # --- how far it is --------------------------------------------------------------------------------
@@ -309,7 +351,8 @@ class Batch:
         """Return how far it is, in one cheap read; raises BatchDoesNotExist for one that is not stored."""
         found = counts.standing([self.id]) if self.id is not None else []
         if not found:
-            raise BatchDoesNotExist(f"There is no batch {self.id}." if self.id else "The batch is not stored.")
+            why = f" {self.refused}" if self.refused else ""
+            raise BatchDoesNotExist(f"There is no batch {self.id}." if self.id else f"The batch is not stored.{why}")
         one = found[0]
         return Progress(total=one.total, succeeded=one.succeeded, failed=one.failed, finished_at=one.finished_at)
 
@@ -353,7 +396,11 @@ def _callback(event: str, task: Any) -> Callback:
         raise InvalidTask(f"{event} takes a task of PgbusBackend, as in {event}=report, not {kind}.")
     backend = task.get_backend()
     if not issubclass(backend.task_class, PgbusTask):
-        raise InvalidTask(f"{event}: {task.module_path} belongs to another backend, which enqueues it elsewhere.")
+        raise InvalidTask(
+            f"{event}: {task.module_path} belongs to another backend, which enqueues it elsewhere. Where tests use another "
+            "backend, give the callbacks' tasks one of PgbusBackend by their `backend`."
+        )
+    _check_signature(event, task)
     if task.unique is not None or task.limit is not None:
         raise InvalidTask(
             f"{event}: {task.module_path} is unique or limited, so it could be refused when the batch ends. Take a task "
@@ -370,3 +417,15 @@ def _callback(event: str, task: Any) -> Callback:
         backend=task.backend,
         due_in=run_after.total_seconds() if run_after else 0.0,
     )
+
+
+def _check_signature(event: str, task: PgbusTask) -> None:
+    """Raise InvalidTask for a callback that cannot be called with its one argument: at the end it would be too late."""
+    given: list[Any] = [None, {}] if task.takes_context else [{}]
+    try:
+        inspect.signature(task.func).bind(*given)
+    except TypeError as error:
+        raise InvalidTask(
+            f"{event}: {task.module_path} cannot be called with one dict ({error}). Write it as "
+            f"def {task.func.__name__}({'context, ' if task.takes_context else ''}batch)."
+        ) from None

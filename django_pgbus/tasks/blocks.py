@@ -72,21 +72,34 @@ class Block:
             )
 
     @property
+    def outermost(self) -> Any:
+        """Return what tells one transaction from another: the outermost `atomic` of this one."""
+        connection: Any = self._connection
+        return connection.atomic_blocks[0]
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether PostgreSQL has given the transaction up, though nothing was raised to the end of the block."""
+        connection: Any = self._connection
+        session = connection.connection
+        return session is None or session.info.transaction_status in {
+            TransactionStatus.INERROR,
+            TransactionStatus.UNKNOWN,
+        }
+
+    @property
     def is_broken(self) -> bool:
         """Return whether its transaction can only be rolled back."""
         connection: Any = self._connection
-        if connection.needs_rollback:
-            return True
-        session = connection.connection
-        return session is not None and session.info.transaction_status == TransactionStatus.INERROR
+        return bool(connection.needs_rollback) or self.has_failed
 
     def check(self, works: Sequence[outcomes.NewWork]) -> None:
         """Raise BatchError for a member that would wait for its own batch."""
         for work in works:
-            key = work.constraints.while_executing
+            key = work.constraints.unique
             if key is not None and key.key == self.key:
                 raise BatchError(
-                    f"{work.task} needs the key {(key.name or key.key)[:200]!r} to run, which its batch holds until all "
+                    f"{work.task} needs the key {(key.name or key.key)[:200]!r}, which its own batch holds until all "
                     "members have ended: it would never run. Give one of the two another key."
                 )
 

@@ -12,7 +12,7 @@ def error_of(task: str, refused: Entered) -> JobNotUnique | ConcurrencyLimitExce
     """Return the error that says why."""
     if isinstance(refused, HeldElsewhere):
         holder = "" if refused.holder is None else str(refused.holder)
-        by = f"{holder} holds" if holder else "jobs that came and went held"
+        by = f"job or batch {holder} holds" if holder else "jobs that came and went held"
         return JobNotUnique(
             f"{task} is not enqueued: {by} the key {refused.key[:200]!r}.", key=refused.key, holder=holder
         )

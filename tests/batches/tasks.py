@@ -25,6 +25,18 @@ def success(batch: dict[str, Any]) -> None: ...
 def failure(batch: dict[str, Any]) -> None: ...
 
 
+@task
+def takes_nothing() -> None: ...
+
+
+@task
+def takes_two(batch: dict[str, Any], other: Any) -> None: ...
+
+
+@task(takes_context=True)
+def takes_only_the_context(context: Any) -> None: ...
+
+
 CALLBACKS: dict[str, Any] = {"on_finish": finish, "on_success": success, "on_failure": failure}
 
 seen: list[Any] = []

@@ -7,12 +7,15 @@ import contextlib
 import contextvars
 import json
 import threading
+import time
 from datetime import timedelta
+from unittest import mock
 
 import psycopg
 import pytest
 from asgiref.sync import async_to_sync
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
+from django.db.backends.postgresql.base import DatabaseWrapper
 
 from django_pgbus import (
     Batch,
@@ -23,6 +26,7 @@ from django_pgbus import (
     InvalidKey,
     InvalidPayload,
     JobNotUnique,
+    aenqueue_many,
     current_batch,
     enqueue_many,
 )
@@ -37,7 +41,7 @@ from tests.batches.tasks import CALLBACKS, called
 from tests.constrained import alone, one, one_or_error, one_or_none, parked, unique, unique_or_none
 from tests.jobs import noop
 from tests.line import COMMITTED, claim, give_up, succeed
-from tests.sessions import execute, sessions
+from tests.sessions import execute, sessions, until
 
 pytestmark = COMMITTED
 
@@ -179,9 +183,9 @@ def test_a_block_inside_a_block_is_an_error():
 
 def test_nothing_is_added_after_the_end():
     batch = opened()
-    with pytest.raises(BatchError, match=r"with Batch.get\(\d+\)"):
+    with pytest.raises(BatchError, match=rf"opened again, also as Batch.get\({batch.id}\)"):
         batch.add(noop)
-    with pytest.raises(BatchError, match="with batch:"):
+    with pytest.raises(BatchError, match="`async with batch:`.$"):
         Batch().add(noop)
     assert batch.progress().total == 2
 
@@ -239,12 +243,132 @@ def test_a_batch_whose_outer_transaction_was_rolled_back_can_be_tried_again():
     assert (Row.objects.count(), called()) == (1, {"finish": 1, "success": 1})
 
 
-def test_a_block_that_swallowed_an_error_of_the_database_leaves_nothing():
+def fail_in_sql():
+    with contextlib.suppress(psycopg.Error), connection.cursor() as cursor:
+        cursor.connection.execute("SELECT 1 / 0")
+
+
+def fail_in_the_orm():
+    with contextlib.suppress(IntegrityError):
+        Row.objects.create(properties=None, callbacks="{}")
+
+
+def lose_the_connection():
+    connection.connection.close()
+
+
+@pytest.mark.parametrize("spoil", [fail_in_sql, fail_in_the_orm, lose_the_connection])
+def test_a_block_that_swallowed_an_error_of_the_database_says_that_nothing_is_stored(spoil):
+    batch = Batch()
+    with pytest.raises(BatchError, match="Nothing of the batch is stored"), batch:
+        noop.enqueue()
+        spoil()
+    connection.close()
+    assert (batch.id, Row.objects.count(), Message.objects.count()) == (None, 0, 0)
+
+
+def test_an_error_of_the_database_in_a_savepoint_is_no_matter():
     with Batch() as batch:
         noop.enqueue()
-        with contextlib.suppress(psycopg.Error), connection.cursor() as cursor:
-            cursor.connection.execute("SELECT 1 / 0")
-    assert (batch.id, Row.objects.count(), Message.objects.count()) == (None, 0, 0)
+        with contextlib.suppress(IntegrityError), transaction.atomic():
+            Row.objects.create(properties=None, callbacks="{}")
+    assert batch.progress().total == 1
+
+
+class LostError(Exception):
+    pass
+
+
+commit = DatabaseWrapper._commit
+
+
+def lose_the_reply(self):
+    commit(self)
+    raise LostError
+
+
+def test_a_second_try_after_a_lost_reply_to_the_commit_finds_the_first():
+    batch = Batch(**CALLBACKS)
+    with mock.patch.object(DatabaseWrapper, "_commit", lose_the_reply), pytest.raises(LostError), batch:
+        noop.enqueue()
+    for _ in range(2):
+        with pytest.raises(BatchError, match=r"was stored.*Batch.get\("), batch:
+            noop.enqueue()
+    (row,) = Row.objects.all()
+    assert Batch.get(row.id).progress().total == 1 == Message.objects.count()
+
+
+def test_a_second_try_after_a_lost_reply_to_the_commit_around_it_finds_the_first():
+    batch = Batch(**CALLBACKS)
+    with mock.patch.object(DatabaseWrapper, "_commit", lose_the_reply), pytest.raises(LostError):
+        with transaction.atomic(), batch:
+            noop.enqueue()
+    with pytest.raises(BatchError, match="was stored"), transaction.atomic(), batch:
+        noop.enqueue()
+    assert Message.objects.count() == 1
+
+
+def test_in_the_transaction_that_opened_it_it_is_opened_again():
+    batch = Batch(**CALLBACKS)
+    with transaction.atomic():
+        for _ in range(2):
+            with batch:
+                noop.enqueue()
+    assert batch.progress().total == 2
+
+
+def test_a_second_try_after_the_end_of_an_asynchronous_block_was_cancelled_finds_the_first():
+    batch = Batch(**CALLBACKS)
+    storing, stored = threading.Event(), threading.Event()
+
+    def slowly(self):
+        storing.set()
+        time.sleep(0.2)
+        commit(self)
+        stored.set()
+
+    async def run():
+        async with batch:
+            await noop.aenqueue()
+
+    async def run_and_cancel():
+        running = asyncio.create_task(run())
+        while not storing.is_set():  # noqa: ASYNC110  (set by a thread)
+            await asyncio.sleep(0.01)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    with mock.patch.object(DatabaseWrapper, "_commit", slowly):
+        async_to_sync(run_and_cancel)()
+        assert stored.wait(20)
+        until(lambda: not batch.is_open)
+    with pytest.raises(BatchError, match="was stored"):
+        async_to_sync(run)()
+    assert Message.objects.count() == 1
+
+
+def test_an_empty_asynchronous_block_ends_at_once():
+    async def run():
+        async with Batch(**CALLBACKS) as batch:
+            pass
+        return batch
+
+    assert async_to_sync(run)().progress().finished_at is not None
+    assert called() == {"finish": 1, "success": 1}
+
+
+def test_members_in_bulk_in_an_asynchronous_block():
+    async def run(*keys):
+        async with Batch() as batch:
+            await aenqueue_many(noop, [((), {})] * 3)
+            await aenqueue_many(unique, [((key,), {}) for key in keys])
+        return batch
+
+    assert async_to_sync(run)("a", "b").progress().total == 5
+    with pytest.raises(JobNotUnique):
+        async_to_sync(run)("c", "c")
+    assert (Row.objects.count(), Message.objects.count()) == (1, 5)
 
 
 def test_a_block_left_in_another_context_ends_its_transaction():
@@ -299,6 +423,19 @@ def test_a_member_that_would_wait_for_its_own_batch_is_refused(again):
         with Batch.get(batch.id) as batch, pytest.raises(BatchError, match="it would never run"):
             enqueue_many(alone, [(("a",), {})])
     assert batch.progress().total == 1
+
+
+@pytest.mark.parametrize("member", [unique, unique_or_none])
+def test_a_member_that_could_not_be_enqueued_for_its_own_batch_is_refused(member):
+    with Batch(key="a") as batch, pytest.raises(BatchError, match="its own batch holds"):
+        member.enqueue("a")
+    assert batch.progress().total == 0
+
+
+@pytest.mark.parametrize("member", [len, "tests.jobs.noop", None])
+def test_what_is_no_task_is_no_member(member):
+    with Batch() as batch, pytest.raises(TypeError, match="A member of a batch is a task"):
+        batch.add(member)
 
 
 def test_an_argument_of_a_member_may_be_called_task():
@@ -597,6 +734,10 @@ def test_a_long_key_is_kept_as_its_hash():
         ({"on_success": lambda batch: None}, InvalidTask, "on_success"),
         ({"on_failure": unique}, InvalidTask, "unique or limited"),
         ({"on_failure": one}, InvalidTask, "unique or limited"),
+        ({"on_finish": tasks.takes_nothing}, InvalidTask, r"def takes_nothing\(batch\)"),
+        ({"on_finish": tasks.takes_two}, InvalidTask, "missing a required argument"),
+        ({"on_finish": tasks.takes_only_the_context}, InvalidTask, r"takes_only_the_context\(context, batch\)"),
+        ({"on_conflict": "discard"}, ValueError, "needs a key"),
     ],
 )
 def test_what_cannot_be_used_is_refused_before_any_sql(options, error, match, django_assert_num_queries):

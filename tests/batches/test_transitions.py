@@ -14,6 +14,7 @@ from django_pgbus.batches.sweeps import purge_batches, purge_counts
 from django_pgbus.models import Archived, BatchCount, BlockedExecution, DeadLetter, Delayed, Message
 from django_pgbus.models import Batch as Row
 from django_pgbus.queues import heartbeat
+from django_pgbus.queues.message import Level
 from django_pgbus.tasks import lifecycle
 from django_pgbus.tasks.outcomes import HeldMessage
 from django_pgbus.tasks.sweeps import BatchEnder, free_batch_keys
@@ -101,6 +102,19 @@ def _dead_letter() -> Member:
     member = Member().claimed()
     give_up(member.delivery)
     assert DeadLetter.objects.get().batch_id == member.batch.id
+    return member
+
+
+def _dead_letter_of_a_priority() -> Member:
+    member = Member(noop.using(priority=7))
+    (member.delivery,) = claim(levels=[Level("default", 7)])
+    give_up(member.delivery)
+    return member
+
+
+def _settled_twice() -> Member:
+    member = _dead_letter()
+    assert give_up(member.delivery) == {}
     return member
 
 
@@ -265,6 +279,8 @@ ROWS: list[tuple[Callable[[], Member], tuple[int, int, int]]] = [
     (_snooze, OUTSTANDING),
     (_snooze_limited, OUTSTANDING),
     (_dead_letter, FAILED),
+    (_dead_letter_of_a_priority, FAILED),
+    (_settled_twice, FAILED),
     (_hand_back, OUTSTANDING),
     (_reap, OUTSTANDING),
     (_lapse, OUTSTANDING),
@@ -381,7 +397,7 @@ def test_the_sweep_says_what_it_repaired(caplog):
     execute("DELETE FROM pgbus_messages")
     with caplog.at_level("ERROR", logger="django_pgbus"):
         assert sweep() == 1
-    assert "1 members are nowhere" in caplog.text
+    assert "members that are nowhere, and count as failed: 1" in caplog.text
 
 
 def test_the_sweep_leaves_what_is_outstanding_alone():

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from django_pgbus import ensures_uniqueness, limits_concurrency, task
+from django_pgbus import Batch, ensures_uniqueness, limits_concurrency, task
 from django_pgbus.models import BlockedExecution, Message, Slot, UniquenessKey
 from django_pgbus.queues import heartbeat
 from django_pgbus.tasks import lifecycle
@@ -429,7 +429,8 @@ def test_a_redrive_under_raise_has_its_slot_or_stays(strategy: str) -> None:
 
 def test_a_parked_row_carries_all_that_the_message_had() -> None:
     """Errors, suspicion and the time it was enqueued come back with it."""
-    id = enqueue(one, "a")
+    with Batch():
+        id = enqueue(one, "a")
     fail(*lifecycle.pick_up(claim()).taken, delay=0)
     lifecycle.move_due(["default"])
     (delivery,) = claim()
@@ -442,6 +443,19 @@ def test_a_parked_row_carries_all_that_the_message_had() -> None:
     parked = BlockedExecution.objects.values().get(id=id)
     lifecycle.let_in(["a"])
     after = Message.objects.values().get(id=id)
-    for field in ("queue", "priority", "task", "backend", "payload", "errors", "constraints", "enqueued_at", "suspect"):
+    assert before["batch_id"] is not None
+    same = (
+        "queue",
+        "priority",
+        "task",
+        "backend",
+        "payload",
+        "errors",
+        "constraints",
+        "batch_id",
+        "enqueued_at",
+        "suspect",
+    )
+    for field in same:
         assert before[field] == parked[field] == after[field], field
     assert len(after["errors"]) == 2

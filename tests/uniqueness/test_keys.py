@@ -45,7 +45,7 @@ pytestmark = COMMITTED
 
 def test_a_second_job_with_the_key_is_refused_and_the_holder_named():
     first = enqueue(unique, "a")
-    with pytest.raises(JobNotUnique, match=f"{first} holds the key 'a'") as caught:
+    with pytest.raises(JobNotUnique, match=f"job or batch {first} holds the key 'a'") as caught:
         unique.enqueue("a", 2)
     assert (caught.value.key, caught.value.holder) == ("a", str(first))
     assert Message.objects.count() == 1
