@@ -9,8 +9,8 @@ server is one of this benchmark's own; what it uses counts among `others_used` h
     together         moments at which two runs, or two jobs, had one uniqueness key
     lost, unsettled  jobs that are nowhere, or had not ended three minutes after the last kill
     held             slots and keys that were still held when everything had ended
-    unbalanced       batches whose members were not those that they counted, at one of some hundred looks; or that did
-                     not end, or not call back exactly once
+    unbalanced       batches whose members were not those that they counted, at one of the looks between the kills;
+                     or that did not end, or not call back exactly once
 """
 
 from __future__ import annotations
