@@ -256,7 +256,11 @@ def test_under_repeatable_read_a_member_added_before_the_lock_was_had_is_seen():
         execute("SELECT 1")
         with sessions() as caller:
             caller.do(add)
+            caller.do(forget_isolation)
         return lock(ids)
+
+    def forget_isolation() -> None:
+        connection.connection.isolation_level = None  # It may go back to a pool.
 
     connection.close()
     with (
@@ -264,7 +268,7 @@ def test_under_repeatable_read_a_member_added_before_the_lock_was_had_is_seen():
         mock.patch.object(counts, "lock_unfinished", add_after_the_snapshot),
     ):
         finished = lifecycle.finish_batches([batch.id])
-    connection.connection.isolation_level = None  # It may go back to a pool.
+    forget_isolation()
     connection.close()
     assert (finished, called(), batch.progress().outstanding) == (0, {}, 1)
 
