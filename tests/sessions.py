@@ -56,7 +56,7 @@ class Session:
 
     def close(self) -> None:
         """Leave."""
-        self.do(connections.close_all)
+        self.do(_leave)
         self._thread.shutdown()
 
 
@@ -77,6 +77,12 @@ def sessions(number: int = 1) -> Iterator[Any]:
     finally:
         for one in them:
             one.close()
+
+
+def _leave() -> None:
+    if connection.connection is not None:
+        connection.connection.close()  # What the session was set to must not go back to a pool.
+    connections.close_all()
 
 
 def _backend_pid() -> int:

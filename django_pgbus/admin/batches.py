@@ -20,7 +20,7 @@ from django_pgbus.admin.base import PgbusAdmin
 from django_pgbus.admin.contents import MOST_CHARACTERS
 from django_pgbus.admin.dead_letters import end, last_errors
 from django_pgbus.admin.lists import ChoiceFilter
-from django_pgbus.admin.work import MOST_OF_A_DESCRIPTION, shown_path
+from django_pgbus.admin.work import MOST_OF_A_DESCRIPTION, shown_path, shown_standing
 from django_pgbus.batches import stats
 from django_pgbus.batches.stats import MOST_MEMBERS, BatchStats, Places
 from django_pgbus.concurrency.models import BlockedExecution, Semaphore
@@ -28,7 +28,7 @@ from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Message
 from django_pgbus.queues.stats import Count
 from django_pgbus.tasks.results import parsed_id
 from django_pgbus.worker import waiting
-from django_pgbus.worker.waiting import Standing, Text
+from django_pgbus.worker.waiting import Text
 
 TABLES: Final[dict[str, type[Model]]] = {"line": Message, "delayed": Delayed, "parked": BlockedExecution}
 
@@ -124,13 +124,7 @@ class BatchAdmin(PgbusAdmin):
     @admin.display(description=_("state"))
     def state(self, obj: Any) -> SafeString:
         """Return whether it is finished, or how many members are outstanding."""
-        standing: Standing = obj.standing
-        return format_html(
-            '<span class="pgbus-state pgbus-{}" title="{}">{}</span>',
-            standing.kind.value,
-            standing.reason,
-            standing.state,
-        )
+        return shown_standing(obj.standing)
 
     @admin.display(description=_("opened at"))
     def opened(self, obj: Any) -> str:

@@ -91,6 +91,15 @@ class ChoiceFilter(SimpleListFilter):
         return queryset.filter(**{str(self.parameter_name): value})
 
 
+class GivenFilter(ChoiceFilter):
+    """A value that a link gives: there are too many to choose from."""
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """Return the given value alone."""
+        given = self.value()
+        return [(given, words.showable(given))] if given else []
+
+
 class QueueFilter(ChoiceFilter):
     """The queues that are known, without asking every row for its queue."""
 

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import contents, words
 from django_pgbus.admin.jobs import DISCARD, WORK
-from django_pgbus.admin.lists import ChoiceFilter, FarQueueFilter
+from django_pgbus.admin.lists import ChoiceFilter, FarQueueFilter, GivenFilter
 from django_pgbus.admin.work import BatchFilter, WorkAdmin
 from django_pgbus.concurrency.models import BlockedExecution, Semaphore
 from django_pgbus.worker import waiting
@@ -36,16 +36,11 @@ class WaitsForFilter(ChoiceFilter):
         return [(value, capfirst(label)) for value, label in BlockedExecution.WaitsFor.choices]
 
 
-class KeyFilter(ChoiceFilter):
+class KeyFilter(GivenFilter):
     """One key as it is stored; the page of locks leads here."""
 
     title = _("key")
     parameter_name = "key"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the chosen key: there are too many to choose from."""
-        chosen = self.value()
-        return [(chosen, words.showable(chosen))] if chosen else []
 
     def chosen(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
         """Return who waits for the key, found by the index of the line."""

@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import contents, words
 from django_pgbus.admin.decisions import DecidingAdmin
-from django_pgbus.admin.lists import ChoiceFilter
+from django_pgbus.admin.lists import GivenFilter
 from django_pgbus.batches.models import Batch
 from django_pgbus.concurrency.models import BlockedExecution
 from django_pgbus.conf import database
@@ -46,16 +46,11 @@ PLACES: Final[dict[type[Model], Text]] = {
 MOST_OF_A_DESCRIPTION: Final = 200
 
 
-class BatchFilter(ChoiceFilter):
+class BatchFilter(GivenFilter):
     """The members of one batch; its page leads here."""
 
     title = _("batch")
     parameter_name = "batch"
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Return the chosen batch: there are too many to choose from."""
-        chosen = self.value()
-        return [(chosen, words.showable(chosen))] if chosen else []
 
     def chosen(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
         """Return the members; asked for so that no index but theirs gives their order (`batches/stats_sql.py`)."""
@@ -116,13 +111,7 @@ class WorkAdmin(DecidingAdmin):
     @admin.display(description=_("state"))
     def state(self, obj: Any) -> SafeString:
         """Return how it stands in a word or two; the colour only repeats it."""
-        standing: Standing = obj.standing
-        return format_html(
-            '<span class="pgbus-state pgbus-{}" title="{}">{}</span>',
-            standing.kind.value,
-            standing.reason,
-            standing.state,
-        )
+        return shown_standing(obj.standing)
 
     @admin.display(description=_("enqueued at"))
     def enqueued(self, obj: Any) -> str:
@@ -256,6 +245,13 @@ class WorkAdmin(DecidingAdmin):
             return {}
         url = self.link(request, TABLES[found.state], "change", quote(pk))
         return {"url": url, "text": PLACES[TABLES[found.state]] % {"id": pk}} if url else {}
+
+
+def shown_standing(standing: Standing) -> SafeString:
+    """Return how something stands in a word or two, and why; the colour only repeats it."""
+    return format_html(
+        '<span class="pgbus-state pgbus-{}" title="{}">{}</span>', standing.kind.value, standing.reason, standing.state
+    )
 
 
 def shown_path(path: str) -> SafeString:

@@ -48,7 +48,7 @@ def settled(*, succeeded: Iterable[int | None] = (), failed: Iterable[int | None
 
 def lost(missing: dict[int, int]) -> None:
     """Count members that are nowhere as failed: {batch: how many}. Locks: none."""
-    _count(failed=Counter(missing))
+    _count(failed=missing)
 
 
 def _members(batches: Iterable[int | None]) -> Counter[int]:

@@ -25,7 +25,6 @@ from typing import Any, ParamSpec, TypeVar
 from asgiref.sync import sync_to_async
 from django.db import transaction
 
-from django_pgbus import signals
 from django_pgbus.batches import counts, sql
 from django_pgbus.conf import database
 from django_pgbus.exceptions import BatchDoesNotExist, BatchError, BatchFinished, InvalidKey, JobNotUnique
@@ -207,22 +206,10 @@ class Batch:
             self._committed, self._in_doubt, self._opened_in = False, False, block.outermost
             transaction.on_commit(self._note_committed, using=database(), robust=True)
             return
-        holder = "" if opened.holder is None else str(opened.holder)
-        self.refused = block.refused = JobNotUnique(
-            f"The batch is not opened: {f'job or batch {holder}' if holder else 'another one'} holds the key "
-            f"{opened.key[:200]!r}.",
-            key=opened.key,
-            holder=holder,
-        )
+        self.refused = block.refused = refusals.not_unique("The batch is not opened", opened)
         if self._on_conflict == "reject":
             raise self.refused
-        signals.job_not_unique.send_robust(
-            sender=None,
-            task=f"The batch {self.description[:100]!r}",
-            key=opened.key,
-            holder=opened.holder,
-            policy=self._on_conflict,
-        )
+        refusals.announce(f"The batch {self.description[:100]!r}", opened, self._on_conflict)
 
     def _opened_again(self, id: int, block: Block) -> bool:
         """
@@ -257,20 +244,21 @@ class Batch:
         remains = error is None and not block.is_broken
         if block.id is not None and not remains and self._new is not None and not self._committed:
             self.id = None  # Nothing of it remains.
+        late: BaseException | None = None  # what did not come out of the block, and rolls it back all the same
         try:
+            if error is None and block.has_failed:
+                raise BatchError(
+                    "Nothing of the batch is stored: an error of the database was caught in its block, or its connection "
+                    "was closed. Put `with atomic():` around what may fail."
+                )
             if block.id is not None and remains:
                 lifecycle.let_in_after_commit((), (), [block.id])  # One without members has ended.
-        except BaseException as late:
-            block.atomic.__exit__(type(late), late, late.__traceback__)
-            raise
-        if error is None and block.has_failed:
-            error = BatchError(
-                "Nothing of the batch is stored: an error of the database was caught in its block, or its connection was "
-                "closed. Put `with atomic():` around what may fail."
-            )
-            block.atomic.__exit__(type(error), error, None)
-            raise error
-        block.atomic.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        except BaseException as raised:
+            late = raised
+        end = late or error
+        block.atomic.__exit__(type(end) if end else None, end, end.__traceback__ if end else None)
+        if late is not None:
+            raise late
 
     async def __aenter__(self) -> Batch:
         current.set(self._begin(keeps=True))

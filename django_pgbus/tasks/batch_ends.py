@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -39,10 +39,6 @@ class Callback:
     backend: str
     due_in: float = 0.0
 
-    def as_json(self) -> dict[str, Any]:
-        """Return it as it is stored."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewBatch:
@@ -61,7 +57,7 @@ def open_batch(new: NewBatch) -> int | HeldElsewhere:
     A key that another open transaction has taken is waited for. Locks: none.
     """
     with transaction.atomic(using=database()):
-        callbacks = json.dumps({event: callback.as_json() for event, callback in new.callbacks.items()})
+        callbacks = json.dumps({event: asdict(callback) for event, callback in new.callbacks.items()})
         name = "" if new.key is None else new.key
         id: int = sql.OPEN.tuples(
             description=new.description, properties=new.properties, callbacks=callbacks, key=name

@@ -11,11 +11,7 @@ from django_pgbus.tasks.outcomes import Entered, HeldElsewhere, LimitReached
 def error_of(task: str, refused: Entered) -> JobNotUnique | ConcurrencyLimitExceeded:
     """Return the error that says why."""
     if isinstance(refused, HeldElsewhere):
-        holder = "" if refused.holder is None else str(refused.holder)
-        by = f"job or batch {holder} holds" if holder else "jobs that came and went held"
-        return JobNotUnique(
-            f"{task} is not enqueued: {by} the key {refused.key[:200]!r}.", key=refused.key, holder=holder
-        )
+        return not_unique(f"{task} is not enqueued", refused)
     assert isinstance(refused, LimitReached)
     return ConcurrencyLimitExceeded(
         f"{task} is not enqueued: {refused.to} at once are allowed for the key {refused.key[:200]!r}, and as many are "
@@ -23,6 +19,13 @@ def error_of(task: str, refused: Entered) -> JobNotUnique | ConcurrencyLimitExce
         key=refused.key,
         limit=refused.to,
     )
+
+
+def not_unique(what: str, refused: HeldElsewhere) -> JobNotUnique:
+    """Return the error that says who holds the key; `what` is the sentence that comes before it."""
+    holder = "" if refused.holder is None else str(refused.holder)
+    by = f"job or batch {holder} holds" if holder else "jobs that came and went held"
+    return JobNotUnique(f"{what}: {by} the key {refused.key[:200]!r}.", key=refused.key, holder=holder)
 
 
 def policy_of(constraints: Constraints, refused: Entered) -> str:

@@ -70,7 +70,6 @@ def fresh(task: AnyTask, enqueued: Enqueued, arguments: Payload, backend: str) -
 def dropped(task: AnyTask, arguments: Payload, backend: str, error: Exception) -> AnyTaskResult:
     """Return the result of a task that its own policy dropped at enqueue; nothing is stored under its id."""
     now = timezone.now()
-    kind = type(error)
     return MaskedTaskResult(
         task=task,
         id=str(uuid.uuid4()),
@@ -82,17 +81,21 @@ def dropped(task: AnyTask, arguments: Payload, backend: str, error: Exception) -
         args=arguments.args,
         kwargs=arguments.kwargs,
         backend=backend,
-        errors=[TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=str(error))],
+        errors=[_refusal(error)],
         worker_ids=[],
     )
 
 
 def drop(result: AnyTaskResult, error: Exception) -> None:
     """Turn a result of `fresh` into one of `dropped`: its task was not stored after all."""
-    kind = type(error)
-    result.errors.append(TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=str(error)))
+    result.errors.append(_refusal(error))
     object.__setattr__(result, "status", TaskResultStatus.FAILED)
     object.__setattr__(result, "finished_at", moment(timezone.now()))
+
+
+def _refusal(error: Exception) -> TaskError:
+    kind = type(error)
+    return TaskError(exception_class_path=f"{kind.__module__}.{kind.__qualname__}", traceback=str(error))
 
 
 def stored(found: Any, alias: str) -> AnyTaskResult:

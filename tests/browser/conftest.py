@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+POLICY = "default-src 'self'"
 FLAGS = ["--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking"]
 
 
@@ -70,6 +71,17 @@ def complaints(page: Any) -> Iterator[list[str]]:
     page.on("pageerror", lambda error: heard.append(str(error)))
     yield heard
     assert not heard
+
+
+@pytest.fixture
+def strict(page: Any) -> None:
+    """Let every page come with the strictest policy, whatever this Django can do itself."""
+
+    def answer(route: Any) -> None:
+        response = route.fetch(max_redirects=0)
+        route.fulfill(response=response, headers={**response.headers, "content-security-policy": POLICY})
+
+    page.route("**/admin/**", answer)
 
 
 @pytest.fixture

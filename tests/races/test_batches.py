@@ -256,20 +256,14 @@ def test_under_repeatable_read_a_member_added_before_the_lock_was_had_is_seen():
         execute("SELECT 1")
         with sessions() as caller:
             caller.do(add)
-            caller.do(forget_isolation)
         return lock(ids)
 
-    def forget_isolation() -> None:
-        connection.connection.isolation_level = None  # It may go back to a pool.
-
-    connection.close()
     with (
         mock.patch.dict(connection.settings_dict["OPTIONS"], isolation_level=IsolationLevel.REPEATABLE_READ),
         mock.patch.object(counts, "lock_unfinished", add_after_the_snapshot),
+        sessions() as finisher,
     ):
-        finished = lifecycle.finish_batches([batch.id])
-    forget_isolation()
-    connection.close()
+        finished = finisher.do(lifecycle.finish_batches, [batch.id])
     assert (finished, called(), batch.progress().outstanding) == (0, {}, 1)
 
 
