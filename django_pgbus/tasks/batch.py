@@ -238,8 +238,6 @@ class Batch:
 
     def _leave(self, block: Block, error: BaseException | None) -> None:
         block.end()
-        if current.get() is block:
-            current.set(None)
         self._block = None
         remains = error is None and not block.is_broken
         if block.id is not None and not remains and self._new is not None and not self._committed:
@@ -270,8 +268,6 @@ class Batch:
         block = self._block
         assert block is not None
         kept = block.end()
-        if current.get() is block:
-            current.set(None)
         self._block = None
         if error is None:
             try:

@@ -61,7 +61,8 @@ class Block:
         """Let nothing join any more, and return what was kept."""
         with self._lock:
             self.ended = True
-            return self._kept
+            kept, self._kept = self._kept, []  # Its context may hold the block for long.
+            return kept
 
     def check_connection(self) -> None:
         """Raise BatchError on another connection than that of the block's transaction: another thread's, say."""
