@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from django_pgbus.concurrency.policy import Limit
+    from django_pgbus.events.event import Event
+    from django_pgbus.events.handlers import subscribe
+    from django_pgbus.events.publishing import apublish, apublish_many, publish, publish_many
     from django_pgbus.exceptions import (
         BatchDoesNotExist,
         BatchError,
         BatchFinished,
         ConcurrencyLimitExceeded,
+        InvalidHandler,
         InvalidKey,
         InvalidPayload,
         InvalidQueue,
+        InvalidTopic,
         JobNotUnique,
         Snooze,
         TaskSuperseded,
@@ -39,9 +44,12 @@ __all__ = [
     "BatchError",
     "BatchFinished",
     "ConcurrencyLimitExceeded",
+    "Event",
+    "InvalidHandler",
     "InvalidKey",
     "InvalidPayload",
     "InvalidQueue",
+    "InvalidTopic",
     "JobNotUnique",
     "Limit",
     "PgbusBackend",
@@ -51,10 +59,15 @@ __all__ = [
     "Unique",
     "acurrent_batch",
     "aenqueue_many",
+    "apublish",
+    "apublish_many",
     "current_batch",
     "enqueue_many",
     "ensures_uniqueness",
     "limits_concurrency",
+    "publish",
+    "publish_many",
+    "subscribe",
     "task",
 ]
 
@@ -66,6 +79,14 @@ _HOMES = {
     "acurrent_batch": "tasks.batch",
     "current_batch": "tasks.batch",
     "ConcurrencyLimitExceeded": "exceptions",
+    "Event": "events.event",
+    "apublish": "events.publishing",
+    "apublish_many": "events.publishing",
+    "publish": "events.publishing",
+    "publish_many": "events.publishing",
+    "subscribe": "events.handlers",
+    "InvalidHandler": "exceptions",
+    "InvalidTopic": "exceptions",
     "InvalidKey": "exceptions",
     "JobNotUnique": "exceptions",
     "Limit": "concurrency.policy",

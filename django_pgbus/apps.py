@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.apps import AppConfig
+from django.apps import apps as installed
+from django.db.models.signals import post_migrate
 from django.utils.translation import gettext_lazy as _
 
 
@@ -15,5 +19,22 @@ class PgbusConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Register checks and log lines; no query."""
+        """Register checks, log lines and the loader of handlers; no query."""
         from django_pgbus import checks, log  # noqa: F401
+        from django_pgbus.events import running  # noqa: F401
+
+        post_migrate.connect(_declare_subscriptions, sender=self, dispatch_uid="pgbus.subscriptions")
+
+
+def _declare_subscriptions(*, using: str, apps: Any = installed, **kwargs: Any) -> None:
+    """Write the subscriptions of this code: the tables are there now, and perhaps no worker starts here."""
+    from django_pgbus.conf import database
+    from django_pgbus.events import handlers, subscriptions
+
+    try:
+        apps.get_model("pgbus", "Subscription")
+    except LookupError:  # migrated back to before there were events
+        return
+    if using == database():
+        handlers.autodiscover()
+        subscriptions.declare()

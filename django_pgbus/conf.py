@@ -18,6 +18,9 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 
 ANY_QUEUE = "*"
+EVENT_QUEUE = "@"  # what the name of a queue of events begins with
+ANY_EVENT_QUEUE = EVENT_QUEUE + ANY_QUEUE
+EVERYTHING = f"{ANY_QUEUE}, {ANY_EVENT_QUEUE}"
 
 
 def _setting(default: Any, text: str, *, unit: str = "", kind: str = "text", low: float | None = None) -> Any:
@@ -65,7 +68,7 @@ class Settings:
     LISTEN_DATABASE: str | None = _setting(
         None, "Alias for LISTEN and the worker's own connections, where a pooler sits between."
     )
-    QUEUES: str = _setting(ANY_QUEUE, "Queues of a worker that is not told otherwise.")
+    QUEUES: str = _setting(EVERYTHING, "Queues of a worker that is not told otherwise; `@*` are the events.")
     THREADS: int = _setting(10, "Threads of a worker process that is not told otherwise.", kind="count", low=1)
     PROCESSES: int = _setting(1, "Worker processes of one `runworker`.", kind="count", low=1)
     SHUTDOWN_GRACE: float = _setting(

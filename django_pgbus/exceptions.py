@@ -6,6 +6,8 @@ What can go wrong, for callers and inside a run.
     │   └── InvalidPayloadType    ... because JSON has no such type (also a TypeError)
     ├── InvalidQueue          a queue name that cannot be used (also a ValueError)
     ├── InvalidKey            what a key function returned cannot be a key (also a ValueError)
+    ├── InvalidTopic          a topic or a pattern that cannot be used (also a ValueError)
+    ├── InvalidHandler        a handler that cannot be subscribed as it is declared (also a TypeError)
     ├── JobNotUnique          another job holds the key of this one
     ├── ConcurrencyLimitExceeded  as many jobs of this key as allowed are there already
     ├── BatchError            a batch cannot be used like this
@@ -48,6 +50,14 @@ class InvalidQueue(PgbusError, ValueError):
 
 class InvalidKey(PgbusError, ValueError):
     """The key of a task cannot be computed or stored."""
+
+
+class InvalidTopic(PgbusError, ValueError):
+    """The topic of an event, or a pattern of topics, cannot be used."""
+
+
+class InvalidHandler(PgbusError, TypeError):
+    """A handler cannot be subscribed as it is declared."""
 
 
 class JobNotUnique(PgbusError):

@@ -184,6 +184,52 @@ def _batch_repaired(*, id: int, count: int, **kwargs: Any) -> None:
     logger.error("Batch %d: members that are nowhere, and count as failed: %d. Were jobs deleted by hand?", id, count)
 
 
+def _copy(delivery: Any) -> str:
+    return f"{delivery.task} #{delivery.id} on {delivery.topic} ({delivery.event}, delivery {delivery.delivery})"
+
+
+def _event_published(*, topic: str, event_id: Any, handlers: int, **kwargs: Any) -> None:
+    logger.debug("Event %s on %s is for %d handlers.", event_id, topic, handlers)
+
+
+def _event_unrouted(*, topic: str, event_id: Any, **kwargs: Any) -> None:
+    logger.warning("Event %s on %s is for nobody: no subscription matches.", event_id, topic)
+
+
+def _event_processed(*, delivery: Any, seconds: float, **kwargs: Any) -> None:
+    logger.debug("%s is done in %.3f s.", _copy(delivery), seconds)
+
+
+def _event_failed(*, delivery: Any, exception: BaseException, delay: float | None, **kwargs: Any) -> None:
+    then = "No further attempt." if delay is None else f"Next attempt in {delay:.1f} s."
+    logger.warning("%s failed: %s. %s", _copy(delivery), type(exception).__name__, then)
+
+
+def _event_skipped(*, delivery: Any, reason: str, age: float | None, **kwargs: Any) -> None:
+    since = "" if age is None else f", claim of {age:.1f} s ago"
+    logger.info("%s is skipped: %s%s.", _copy(delivery), reason, since)
+
+
+def _event_waits(*, delivery: Any, delay: float, **kwargs: Any) -> None:
+    logger.info("%s waits for %.1f s: an earlier delivery may still run.", _copy(delivery), delay)
+
+
+def _claim_taken_over(*, delivery: Any, age: float, **kwargs: Any) -> None:
+    logger.warning("%s takes over a claim of %.1f s ago, whose holder has fallen silent.", _copy(delivery), age)
+
+
+def _handlers_not_loaded(*, exception: BaseException, **kwargs: Any) -> None:
+    logger.error("A handlers.py cannot be imported; its subscriptions stay as they are.", exc_info=exception)
+
+
+def _subscriptions_declared(*, count: int, **kwargs: Any) -> None:
+    logger.log(logging.INFO if count else logging.DEBUG, "%d subscriptions declared.", count)
+
+
+def _subscription_removed(*, handler: str, patterns: Any, by: str, **kwargs: Any) -> None:
+    logger.info("%s does not get %s any more, removed by %s.", handler, ", ".join(patterns), by or "code")
+
+
 LINES: dict[Signal, Callable[..., None]] = {
     signals.attempt_failed: _attempt_failed,
     signals.task_dead_lettered: _task_dead_lettered,
@@ -201,6 +247,16 @@ LINES: dict[Signal, Callable[..., None]] = {
     signals.batch_finished: _batch_finished,
     signals.batch_not_finished: _batch_not_finished,
     signals.batch_repaired: _batch_repaired,
+    signals.event_published: _event_published,
+    signals.event_unrouted: _event_unrouted,
+    signals.event_processed: _event_processed,
+    signals.event_failed: _event_failed,
+    signals.event_skipped: _event_skipped,
+    signals.event_waits: _event_waits,
+    signals.claim_taken_over: _claim_taken_over,
+    signals.handlers_not_loaded: _handlers_not_loaded,
+    signals.subscriptions_declared: _subscriptions_declared,
+    signals.subscription_removed: _subscription_removed,
     signals.backoff_broken: _backoff_broken,
     signals.leases_released: _leases_released,
     signals.jobs_handed_back: _jobs_handed_back,

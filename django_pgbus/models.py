@@ -2,6 +2,8 @@
 
 from django_pgbus.batches.models import Batch, BatchCount
 from django_pgbus.concurrency.models import BlockedExecution, Semaphore, Slot
+from django_pgbus.events.models import Subscription
+from django_pgbus.idempotency.models import EventCount, ProcessedEvent
 from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Level, Message, QueueState
 from django_pgbus.uniqueness.models import UniquenessKey
 from django_pgbus.worker.models import Election, Worker
@@ -14,11 +16,14 @@ __all__ = [
     "DeadLetter",
     "Delayed",
     "Election",
+    "EventCount",
     "Level",
     "Message",
+    "ProcessedEvent",
     "QueueState",
     "Semaphore",
     "Slot",
+    "Subscription",
     "UniquenessKey",
     "Worker",
 ]

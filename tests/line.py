@@ -12,6 +12,7 @@ import pytest
 
 from django_pgbus.batches import sql as batches_sql
 from django_pgbus.concurrency import sql as concurrency_sql
+from django_pgbus.idempotency import sql as idempotency_sql
 from django_pgbus.postgres import Statement
 from django_pgbus.queues import sql, wake
 from django_pgbus.queues.heartbeat import Held
@@ -36,6 +37,7 @@ MODULES: dict[str, Any] = {
     "concurrency": concurrency_sql,
     "uniqueness": uniqueness_sql,
     "batches": batches_sql,
+    "idempotency": idempotency_sql,
     "tasks": tasks_sql,
 }
 

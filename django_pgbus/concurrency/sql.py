@@ -226,8 +226,8 @@ PROMOTE = Statement(
         USING chosen
         WHERE blocked.id = chosen.id
         RETURNING blocked.id, blocked.queue, blocked.priority, blocked.task, blocked.backend, blocked.payload,
-                  blocked.delivery, blocked.attempts, blocked.errors, blocked.batch_id, blocked.enqueued_at,
-                  blocked.suspect, blocked.key,
+                  blocked.delivery, blocked.attempts, blocked.errors, blocked.batch_id,
+                  blocked.event_id, blocked.topic, blocked.enqueued_at, blocked.suspect, blocked.key,
                   coalesce(chosen.constraints::json, blocked.constraints) AS constraints,
                   chosen.ordinal, chosen.duration, chosen.nth
     ), slot AS (
@@ -238,9 +238,9 @@ PROMOTE = Statement(
         ON CONFLICT DO NOTHING -- only under a stricter isolation than ours: PostgreSQL's 40001
     )
     INSERT INTO pgbus_messages (id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
-                                batch_id, enqueued_at, suspect)
+                                batch_id, event_id, topic, enqueued_at, suspect)
     SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
-           enqueued_at, suspect
+           event_id, topic, enqueued_at, suspect
     FROM gone
     ORDER BY nth
     RETURNING id, queue, priority, suspect, position
@@ -269,22 +269,26 @@ PARK = Statement(
         USING mine
         WHERE message.id = mine.id
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
-                  message.delivery, message.attempts - 1 AS attempts, message.errors, message.constraints, message.batch_id,
+                  message.delivery, message.attempts - 1 AS attempts, message.errors, message.constraints,
+                  message.batch_id, message.event_id, message.topic,
                   message.enqueued_at, message.suspect, message.worker, message.claimed_at,
                   message.discard_requested OR mine.dropped <> '' AS discarded,
                   mine.waits_for, mine.key, mine.semaphore, mine.due_in, mine.raised, mine.dropped
     ), parked AS (
         INSERT INTO pgbus_blocked_executions (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                                              constraints, batch_id, enqueued_at, suspect, waits_for, key, semaphore, due_at)
+                                              constraints, batch_id,
+                                              event_id, topic, enqueued_at, suspect, waits_for, key, semaphore, due_at)
         SELECT id, queue, priority, task, backend, payload, delivery + raised, attempts, errors, constraints,
-               batch_id, enqueued_at, suspect AND due_in IS NULL, waits_for, key, semaphore,
+               batch_id, event_id, topic, enqueued_at, suspect AND due_in IS NULL, waits_for, key, semaphore,
                statement_timestamp() + make_interval(secs => due_in)
         FROM gone
         WHERE NOT discarded
     ), settled AS (
         INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                                   constraints, batch_id, enqueued_at, outcome, note, worker, started_at)
-        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
+                                   constraints, batch_id, event_id, topic, enqueued_at, outcome, note, worker,
+                                   started_at)
+        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
+               event_id, topic, enqueued_at,
                'discarded', dropped, worker, claimed_at
         FROM gone
         WHERE discarded
@@ -632,12 +636,12 @@ DISCARD = Statement(
         WHERE blocked.id = mine.id
         RETURNING blocked.id, blocked.queue, blocked.priority, blocked.task, blocked.backend, blocked.payload,
                   blocked.delivery, blocked.attempts, blocked.errors, blocked.constraints, blocked.batch_id,
-                  blocked.enqueued_at
+                  blocked.event_id, blocked.topic, blocked.enqueued_at
     )
     INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
-                               batch_id, enqueued_at, outcome)
+                               batch_id, event_id, topic, enqueued_at, outcome)
     SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
-           enqueued_at, 'discarded'
+           event_id, topic, enqueued_at, 'discarded'
     FROM gone
     RETURNING id, batch_id
     """,

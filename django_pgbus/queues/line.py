@@ -124,6 +124,8 @@ class Line:
                 at,
                 constraints,
                 batch,
+                event,
+                topic,
             ) = row
             level = names[(queue, priority, suspect)]  # type: ignore[index]
             self.floors[level].note_claimed(began, position)
@@ -143,6 +145,8 @@ class Line:
                     lease=lease,
                     constraints=constraints,
                     batch=batch,
+                    event=event,
+                    topic=topic,
                     started=suspect,
                 )
             )

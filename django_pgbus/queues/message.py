@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
+from uuid import UUID
 
 
 class Level(NamedTuple):
@@ -40,6 +41,8 @@ class Delivery:
     lease: float = float("inf")
     constraints: str | None = None  # what must hold while it runs, as the components of the task wrote it
     batch: int | None = None  # that counts it when it ends
+    event: UUID | None = None  # that it is a handler's copy of, with its topic; neither for a task
+    topic: str | None = None
     started: bool = False
     superseded: bool = False
     discard: bool = False

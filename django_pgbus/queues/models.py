@@ -70,6 +70,11 @@ def members_index(name: str) -> models.Index:
     return models.Index(fields=["batch_id", "id"], name=name, condition=models.Q(batch_id__isnull=False))
 
 
+def events_index(name: str) -> models.Index:
+    """Return the index that finds the copies of an event, newest first: most of their ids tell the time."""
+    return models.Index(fields=["event_id", "id"], name=name, condition=models.Q(event_id__isnull=False))
+
+
 class Work(models.Model):
     """What a task takes with it wherever it goes (semantics 1.3)."""
 
@@ -85,6 +90,9 @@ class Work(models.Model):
     # What must hold while it runs (tasks/constraints.py): None for a task that anybody may run at any time.
     constraints = JsonDocument(_("constraints"), null=True)
     batch_id = models.BigIntegerField(_("batch"), null=True)  # that counts it when it ends
+    # Both stand for a handler's copy of an event, whose path stands in `task`; neither for a task.
+    event_id = models.UUIDField(_("event"), null=True)
+    topic = models.CharField(_("topic"), max_length=255, null=True)  # noqa: DJ001  (empty is no topic either)
     enqueued_at = models.DateTimeField(_("enqueued at"), db_default=ClockTimestamp())
 
     class Meta:
@@ -117,6 +125,7 @@ class Message(Work):
         indexes = [
             models.Index(fields=["queue", "priority", "suspect", "position"], name="pgbus_messages_line"),
             members_index("pgbus_messages_batch"),
+            events_index("pgbus_messages_event"),
         ]
 
 
@@ -127,6 +136,7 @@ class Delayed(Work):
         SCHEDULED = "scheduled", _("scheduled")
         RETRY = "retry", _("waiting for its next attempt")
         SNOOZED = "snoozed", _("snoozed")
+        OWNED = "owned", _("an earlier delivery may still run")
 
     due_at = models.DateTimeField(_("due at"))
     reason = models.CharField(_("reason"), max_length=20, choices=Reason, db_default="scheduled")
@@ -139,15 +149,17 @@ class Delayed(Work):
         indexes = [
             models.Index(fields=["queue", "due_at"], name="pgbus_delayed_due"),
             members_index("pgbus_delayed_batch"),
+            events_index("pgbus_delayed_event"),
         ]
 
 
 class Archived(Work):
-    """A task that finished: succeeded, or discarded by a person."""
+    """What finished: succeeded, discarded by a person, or skipped since another delivery of the event did it."""
 
     class Outcome(models.TextChoices):
         SUCCEEDED = "succeeded", _("succeeded")
         DISCARDED = "discarded", _("discarded")
+        SKIPPED = "skipped", _("skipped")
 
     outcome = models.CharField(_("outcome"), max_length=20, choices=Outcome)
     result = JsonDocument(_("result"), null=True)
@@ -164,6 +176,7 @@ class Archived(Work):
         indexes = [
             models.Index(fields=["finished_at"], name="pgbus_archive_finished"),
             members_index("pgbus_archive_batch"),
+            events_index("pgbus_archive_event"),
         ]
 
 
@@ -192,6 +205,7 @@ class DeadLetter(Work):
             models.Index(fields=["died_at"], name="pgbus_dead_letters_died"),
             models.Index(fields=["queue", "died_at"], name="pgbus_dead_letters_queue"),
             members_index("pgbus_dead_letters_batch"),
+            events_index("pgbus_dead_letters_event"),
         ]
 
 

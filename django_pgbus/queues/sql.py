@@ -88,11 +88,13 @@ MOVE_DUE = Statement(
         ))
         RETURNING delayed.id, delayed.queue, delayed.priority, delayed.task, delayed.backend, delayed.payload,
                   delayed.delivery, delayed.attempts, delayed.errors,
-                  delayed.constraints, delayed.batch_id, delayed.enqueued_at, delayed.due_at
+                  delayed.constraints, delayed.batch_id, delayed.event_id, delayed.topic, delayed.enqueued_at,
+                  delayed.due_at
     )
     INSERT INTO pgbus_messages (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                                constraints, batch_id, enqueued_at)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at
+                                constraints, batch_id, event_id, topic, enqueued_at)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
+           event_id, topic, enqueued_at
     FROM due
     ORDER BY due_at, id
     RETURNING queue, priority, position
@@ -134,7 +136,7 @@ CLAIM = Statement(
     RETURNING message.position, message.id, message.queue, message.priority, message.suspect, message.delivery,
               message.attempts, message.task, message.backend, message.payload::text, message.errors::text,
               (extract(epoch FROM message.enqueued_at) * 1000000)::bigint AS enqueued_at,
-              message.constraints::text, message.batch_id
+              message.constraints::text, message.batch_id, message.event_id, message.topic
     """,
     locks=("messages",),
 )
@@ -352,12 +354,14 @@ SUCCEED = Statement(
           AND message.leased_until IS NOT NULL
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
                   message.delivery, message.attempts, message.errors,
-                  message.constraints, message.batch_id, message.enqueued_at, message.worker,
-                  message.discard_requested, outcome.result, outcome.ran_for, outcome.ended_ago
+                  message.constraints, message.batch_id, message.event_id, message.topic, message.enqueued_at,
+                  message.worker, message.discard_requested, outcome.result, outcome.ran_for, outcome.ended_ago
     )
     INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                               constraints, batch_id, enqueued_at, outcome, result, note, worker, started_at, finished_at)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
+                               constraints, batch_id, event_id, topic, enqueued_at, outcome, result, note, worker,
+                               started_at, finished_at)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
+           event_id, topic, enqueued_at,
            'succeeded', result::json,
            CASE WHEN discard_requested THEN 'The discard came too late.' ELSE '' END,
            worker,
@@ -381,9 +385,9 @@ PUT_OFF = Statement(
           AND message.delivery = outcome.delivery
           AND message.leased_until IS NOT NULL
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
-                  message.delivery, message.constraints, message.batch_id, message.enqueued_at,
-                  message.worker, message.discard_requested,
-                  CASE WHEN outcome.reason = 'snoozed' THEN message.attempts - 1 ELSE message.attempts END AS attempts,
+                  message.delivery, message.constraints, message.batch_id,
+                  message.event_id, message.topic, message.enqueued_at, message.worker, message.discard_requested,
+                  message.attempts - CASE WHEN outcome.reason IN ('snoozed', 'owned') THEN 1 ELSE 0 END AS attempts,
                   CASE
                       WHEN outcome.error IS NULL THEN message.errors
                       ELSE jsonb_path_query_array(
@@ -397,15 +401,17 @@ PUT_OFF = Statement(
                   outcome.delay, outcome.reason, outcome.ran_for, outcome.ended_ago
     ), later AS (
         INSERT INTO pgbus_delayed (id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
-                                   batch_id, enqueued_at, due_at, reason)
-        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
+                                   batch_id, event_id, topic, enqueued_at, due_at, reason)
+        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
+               event_id, topic, enqueued_at,
                statement_timestamp() + make_interval(secs => delay), reason
         FROM gone
         WHERE NOT discard_requested
     ), discarded AS (
         INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
-                                   batch_id, enqueued_at, outcome, note, worker, started_at)
-        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
+                                   batch_id, event_id, topic, enqueued_at, outcome, note, worker, started_at)
+        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
+               event_id, topic, enqueued_at,
                'discarded', '', worker,
                statement_timestamp() - make_interval(secs => ended_ago + ran_for)
         FROM gone
@@ -415,6 +421,7 @@ PUT_OFF = Statement(
     FROM gone
     """,
     locks=("messages",),
+    again=("messages",),
 )
 
 GIVE_UP = Statement(
@@ -428,8 +435,8 @@ GIVE_UP = Statement(
           AND message.delivery = outcome.delivery
           AND message.leased_until IS NOT NULL
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
-                  message.delivery, message.constraints, message.batch_id, message.enqueued_at,
-                  message.worker, message.discard_requested,
+                  message.delivery, message.constraints, message.batch_id,
+                  message.event_id, message.topic, message.enqueued_at, message.worker, message.discard_requested,
                   message.attempts - outcome.not_run AS attempts,
                   CASE
                       WHEN outcome.error IS NULL THEN message.errors
@@ -444,16 +451,18 @@ GIVE_UP = Statement(
                   outcome.reason, outcome.ran_for, outcome.ended_ago
     ), dead AS (
         INSERT INTO pgbus_dead_letters (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                                        constraints, batch_id,
+                                        constraints, batch_id, event_id, topic,
                                         enqueued_at, reason, worker, started_at)
-        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
+        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
+               event_id, topic, enqueued_at,
                reason, worker, statement_timestamp() - make_interval(secs => ended_ago + ran_for)
         FROM gone
         WHERE NOT discard_requested
     ), discarded AS (
         INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints,
-                                   batch_id, enqueued_at, outcome, note, worker, started_at)
-        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
+                                   batch_id, event_id, topic, enqueued_at, outcome, note, worker, started_at)
+        SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
+               event_id, topic, enqueued_at,
                'discarded', '', worker,
                statement_timestamp() - make_interval(secs => ended_ago + ran_for)
         FROM gone
@@ -463,6 +472,32 @@ GIVE_UP = Statement(
     FROM gone
     """,
     locks=("messages",),
+)
+
+# Claimed and not run, since another delivery of the same event has done it or is at it: no attempt.
+SKIP = Statement(
+    sql="""
+    WITH gone AS (
+        DELETE FROM pgbus_messages AS message
+        USING unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(notes)s::text[]) AS skipped (id, delivery, note)
+        WHERE message.id = skipped.id
+          AND message.delivery = skipped.delivery
+          AND message.leased_until IS NOT NULL
+        RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
+                  message.delivery, message.attempts - 1 AS attempts, message.errors, message.constraints,
+                  message.batch_id, message.event_id, message.topic, message.enqueued_at, message.worker,
+                  message.discard_requested, skipped.note
+    )
+    INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
+                               constraints, batch_id, event_id, topic, enqueued_at, outcome, note, worker)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
+           event_id, topic, enqueued_at,
+           CASE WHEN discard_requested THEN 'discarded' ELSE 'skipped' END, note, worker
+    FROM gone
+    RETURNING id
+    """,
+    locks=("messages",),
+    again=("messages",),
 )
 
 # Where a settlement whose reply was lost may already have put the message. One that was put off may be in the line
@@ -523,7 +558,7 @@ RETURN_TO_LINE = Statement(
     FROM mine
     WHERE message.id = mine.id
     RETURNING message.id, message.queue, message.priority, message.suspect, message.position,
-              message.constraints IS NOT NULL AS constrained
+              message.constraints IS NOT NULL AS constrained, message.event_id
     """,
     locks=("messages",),
     again=("messages",),
@@ -626,15 +661,16 @@ SETTLE_MARKED = Statement(
         WHERE message.id = mine.id
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
                   message.delivery, message.attempts, message.errors,
-                  message.constraints, message.batch_id, message.enqueued_at, message.worker,
-                  message.claimed_at
+                  message.constraints, message.batch_id, message.event_id, message.topic, message.enqueued_at,
+                  message.worker, message.claimed_at
     )
     INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                               constraints, batch_id, enqueued_at, outcome, note, worker, started_at)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
+                               constraints, batch_id, event_id, topic, enqueued_at, outcome, note, worker, started_at)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
+           event_id, topic, enqueued_at,
            'discarded', '', worker, claimed_at
     FROM gone
-    RETURNING id, constraints IS NOT NULL AS constrained, batch_id
+    RETURNING id, constraints IS NOT NULL AS constrained, batch_id, event_id, delivery
     """,
     locks=("messages",),
     again=("messages",),
@@ -657,14 +693,14 @@ DISCARD_READY = Statement(
         WHERE message.id = mine.id
         RETURNING message.id, message.queue, message.priority, message.task, message.backend, message.payload,
                   message.delivery, message.attempts, message.errors, message.constraints, message.batch_id,
-                  message.enqueued_at
+                  message.event_id, message.topic, message.enqueued_at
     )
     INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                               constraints, batch_id, enqueued_at, outcome)
+                               constraints, batch_id, event_id, topic, enqueued_at, outcome)
     SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
-           enqueued_at, 'discarded'
+           event_id, topic, enqueued_at, 'discarded'
     FROM gone
-    RETURNING id, constraints IS NOT NULL AS constrained, batch_id
+    RETURNING id, constraints IS NOT NULL AS constrained, batch_id, event_id, delivery
     """,
     locks=("messages",),
 )
@@ -683,14 +719,14 @@ DISCARD_DELAYED = Statement(
         WHERE delayed.id = mine.id
         RETURNING delayed.id, delayed.queue, delayed.priority, delayed.task, delayed.backend, delayed.payload,
                   delayed.delivery, delayed.attempts, delayed.errors, delayed.constraints, delayed.batch_id,
-                  delayed.enqueued_at
+                  delayed.event_id, delayed.topic, delayed.enqueued_at
     )
     INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                               constraints, batch_id, enqueued_at, outcome)
+                               constraints, batch_id, event_id, topic, enqueued_at, outcome)
     SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
-           enqueued_at, 'discarded'
+           event_id, topic, enqueued_at, 'discarded'
     FROM gone
-    RETURNING id, constraints IS NOT NULL AS constrained, batch_id
+    RETURNING id, constraints IS NOT NULL AS constrained, batch_id, event_id, delivery
     """,
     locks=("delayed",),
 )
@@ -740,11 +776,12 @@ REDRIVE = Statement(
         USING mine
         WHERE letter.id = mine.id
         RETURNING letter.id, letter.queue, letter.priority, letter.task, letter.backend, letter.payload,
-                  letter.delivery, letter.errors, letter.constraints, letter.enqueued_at
+                  letter.delivery, letter.errors, letter.constraints, letter.event_id, letter.topic, letter.enqueued_at
     )
     INSERT INTO pgbus_messages (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                                constraints, enqueued_at)
-    SELECT id, queue, priority, task, backend, payload, delivery + 1, 0, errors, constraints, enqueued_at
+                                constraints, event_id, topic, enqueued_at)
+    SELECT id, queue, priority, task, backend, payload, delivery + 1, 0, errors, constraints,
+           event_id, topic, enqueued_at
     FROM gone
     ORDER BY id
     RETURNING id, queue, priority, suspect, position
@@ -757,7 +794,7 @@ LOCK_DEAD = Statement(
     sql="""
     SELECT letter.id, letter.queue, letter.priority, letter.task, letter.backend, letter.payload::text AS payload,
            letter.delivery, letter.errors::text AS errors, letter.constraints::text AS constraints, letter.enqueued_at,
-           letter.batch_id
+           letter.batch_id, letter.event_id, letter.topic
     FROM pgbus_dead_letters AS letter
     WHERE letter.id = ANY (%(ids)s::bigint[])
     ORDER BY letter.id
@@ -789,12 +826,13 @@ DISCARD_DEAD = Statement(
         WHERE letter.id = mine.id
         RETURNING letter.id, letter.queue, letter.priority, letter.task, letter.backend, letter.payload,
                   letter.delivery, letter.attempts, letter.errors,
-                  letter.constraints, letter.batch_id, letter.enqueued_at, letter.worker,
+                  letter.constraints, letter.batch_id, letter.event_id, letter.topic, letter.enqueued_at, letter.worker,
                   letter.started_at
     )
     INSERT INTO pgbus_archive (id, queue, priority, task, backend, payload, delivery, attempts, errors,
-                               constraints, batch_id, enqueued_at, outcome, note, worker, started_at)
-    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id, enqueued_at,
+                               constraints, batch_id, event_id, topic, enqueued_at, outcome, note, worker, started_at)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
+           event_id, topic, enqueued_at,
            'discarded', 'It was a dead letter.', worker, started_at
     FROM gone
     RETURNING id

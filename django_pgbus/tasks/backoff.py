@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from django_pgbus import signals
 from django_pgbus.conf import get_settings
-from django_pgbus.tasks.compat import AnyTaskResult
 from django_pgbus.tasks.policy import Backoff
 
 # Thirty years: beyond it a number is a mistake, and dates come to an end.
 _TOO_LONG: Final = 1e9
 
 
-def delay(
-    backoff: Backoff | None, exception: BaseException, task_result: AnyTaskResult | None, failures: int, *, path: str
-) -> float | None:
+def delay(backoff: Backoff | None, exception: BaseException, subject: Any, failures: int, *, path: str) -> float | None:
     """
     Return the seconds to wait after the n-th failure, or None to give up.
 
-    A task's own function decides if it has one, and is taken at its word. Where it raises or returns nonsense the
-    default applies, and `backoff_broken` is sent: a mistake there must not lose the job.
+    The function of the task or handler decides if it has one, and is taken at its word; `subject` is its TaskResult or
+    Event. Where it raises or returns nonsense the default applies, and `backoff_broken` is sent: a mistake there must not
+    lose the job.
     """
-    if backoff is None or task_result is None:
+    if backoff is None or subject is None:
         return default_delay(failures)
     try:
-        answer = backoff(exception, task_result)
+        answer = backoff(exception, subject)
         return None if answer is None else _seconds(answer)
     except Exception as error:
         signals.backoff_broken.send_robust(sender=None, task=path, exception=error)

@@ -56,6 +56,12 @@ class Constraints:
 
     unique: BoundKey | None = None
     limit: BoundLimit | None = None
+    idempotent: bool = False  # a handler's copy of an event, of which one run counts
+
+    @property
+    def at_entrance(self) -> bool:
+        """Return whether it needs something to be let in."""
+        return self.unique is not None or self.limit is not None
 
     @property
     def while_executing(self) -> BoundKey | None:
@@ -74,6 +80,8 @@ class Constraints:
             for name, part in (("unique", self.unique), ("limit", self.limit))
             if part is not None
         }
+        if self.idempotent:
+            parts["idempotent"] = True  # type: ignore[assignment]
         return json.dumps(parts) if parts else None
 
 
@@ -89,7 +97,9 @@ def read(text: str) -> Constraints:
         raise ValueError("The stored constraints are no object.")
     unique, limit = parts.get("unique"), parts.get("limit")
     return Constraints(
-        unique=_key_in(unique) if unique is not None else None, limit=_limit_in(limit) if limit is not None else None
+        unique=_key_in(unique) if unique is not None else None,
+        limit=_limit_in(limit) if limit is not None else None,
+        idempotent=parts.get("idempotent") is True,
     )
 
 

@@ -11,40 +11,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import json
 import time
 import traceback
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from asgiref.sync import sync_to_async
-from django.core.signals import setting_changed
 from django.db import OperationalError, transaction
-from django.dispatch import Signal
-from django.utils import timezone
 
 from django_pgbus import signals
 from django_pgbus.conf import database, get_settings
 from django_pgbus.exceptions import Snooze, TaskSuperseded, TaskTimeout
 from django_pgbus.postgres.retrying import is_conflict, is_connection_loss
 from django_pgbus.queues.message import Delivery
-from django_pgbus.tasks import backoff, batch, constraints, lifecycle, payload, running
-from django_pgbus.tasks.compat import (
-    AnyTask,
-    AnyTaskResult,
-    TaskContext,
-    TaskError,
-    TaskResultStatus,
-    task_finished,
-    task_started,
-)
-from django_pgbus.tasks.lookup import find_task
-from django_pgbus.tasks.masking import loggable, scrubbed
+from django_pgbus.tasks import backoff, batch, constraints, lifecycle
 from django_pgbus.tasks.outcomes import GaveUp, PutOff, Success
-from django_pgbus.tasks.policy import policy_of
+from django_pgbus.tasks.runnable import Call, Runnable, load
 from django_pgbus.tasks.watch import Watch
 
 TRACEBACK_BYTES: Final = 16 * 1024
@@ -78,51 +63,6 @@ class HandBack:
 Outcome = HandBack | Success | PutOff | GaveUp | Done | Superseded
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runnable:
-    """What the code says of a task."""
-
-    task: AnyTask
-    is_async: bool
-    transactional: bool
-    max_attempts: int
-    timeout: float | None
-    sender: type
-
-
-_loaded: dict[str, Runnable] = {}
-
-
-def known(path: str) -> Runnable | None:
-    """Return the task of this path if it has been loaded here before."""
-    return _loaded.get(path)
-
-
-def load(path: str) -> Runnable:
-    """Return the task of this path; raises what importing it raises, anew each time."""
-    if (runnable := _loaded.get(path)) is not None:
-        return runnable
-    task = find_task(path)
-    policy = policy_of(task)
-    runnable = _loaded[path] = Runnable(
-        task=task,
-        is_async=inspect.iscoroutinefunction(task.func),
-        transactional=policy.transactional,
-        max_attempts=policy.max_attempts,
-        timeout=policy.timeout,
-        sender=type(task.get_backend()),
-    )
-    return runnable
-
-
-def _forget(*, setting: str, **kwargs: Any) -> None:
-    if setting in {"TASKS", "PGBUS"}:
-        _loaded.clear()
-
-
-setting_changed.connect(_forget, dispatch_uid="pgbus.executor")
-
-
 class Executor:
     """Runs deliveries for one worker; holds nothing of a run."""
 
@@ -137,54 +77,58 @@ class Executor:
         """Return a run ready to be called, or the outcome of a delivery that cannot run."""
         limit = get_settings().MAX_ATTEMPTS
         try:
-            runnable = load(delivery.task)
+            runnable = load(delivery)
         except BaseException as error:
             if (spent := self._spent(delivery, limit)) is not None:
                 return spent
-            return self._failed(Run(self, delivery, None, (), {}, None, time.monotonic()), error, limit)
-        limit = runnable.max_attempts
+            return self._failed(Run(self, delivery, Call(delivery, None, time.monotonic())), error, limit)
+        limit = runnable.policy.max_attempts
         if (spent := self._spent(delivery, limit)) is not None:
             return spent
-        run = Run(self, delivery, runnable, (), {}, None, time.monotonic())
+        call = Call(delivery, runnable, time.monotonic())
+        run = Run(self, delivery, call)
         try:
             if delivery.not_picked_up is not None:
                 raise delivery.not_picked_up
-            run.args, run.kwargs = payload.decode(delivery.payload)
+            runnable.open(call, self._worker)
             constraints.of(delivery.constraints)  # What cannot be read cannot have been kept: a failed attempt.
-            run.result = self._running(run)
         except BaseException as error:
             return self._failed(run, error, limit)
-        delivery.started_at = run.began
+        delivery.started_at = call.began
         delivery.started = True
         return run
 
     def run(self, run: Run) -> Outcome:
-        """Call a sync task and return what it came to."""
+        """Call a sync function and return what it came to."""
         if (instead := _not_started(run.delivery)) is not None:
             return instead
+        runnable, call = run.runnable, run.call
         if run.delivery.batch is not None:
             batch.running.set(run.delivery.batch)
-        task_started.send_robust(run.backend, task_result=run.result)
-        run.began = time.monotonic()
+        runnable.enter(call)
+        runnable.begins(call)
+        call.began = time.monotonic()
         try:
-            if run.runnable.transactional:
+            if runnable.policy.transactional:
                 return self._run_transactional(run)
             value = self._call(run)
-            encoded = payload.encode_result(value)
+            encoded = runnable.encoded(value)
         except BaseException as error:
             return self._after(run, error)
         return self._succeeded(run, value, encoded)
 
     async def arun(self, run: Run) -> Outcome:
-        """Await an async task and return what it came to; being cancelled once it has ended changes nothing."""
+        """Await an async function and return what it came to; being cancelled once it has ended changes nothing."""
         if (instead := _not_started(run.delivery)) is not None:
             return instead
+        runnable, call = run.runnable, run.call
         if run.delivery.batch is not None:
             batch.running.set(run.delivery.batch)
+        runnable.enter(call)
         try:
-            await _asend(task_started, run)
+            await runnable.abegins(call)
             value = await self._acall(run)
-            encoded = payload.encode_result(value)
+            encoded = runnable.encoded(value)
         except BaseException as error:
             # Cancelled, whatever it raises then: a clean-up may fail, a library raise an error of its own instead.
             if run.delivery.superseded:
@@ -193,21 +137,21 @@ class Executor:
                 return HandBack(delivery=run.delivery, ran_for=time.monotonic() - run.began)
             return await _in_peace(sync_to_async(self._after)(run, error))
         ended = time.monotonic()
-        _mark(run, TaskResultStatus.SUCCESSFUL, value)
         with contextlib.suppress(asyncio.CancelledError):
-            await _asend(task_finished, run)
+            await runnable.asucceeds(call, value)
         return Success(delivery=run.delivery, result=encoded, ran_for=ended - run.began, ended=ended)
 
     # --- calling --------------------------------------------------------------------------------------
 
     def _call(self, run: Run) -> Any:
-        func = run.runnable.task.func
-        if run.runnable.timeout is None and run.delivery.constraints is None:
-            return func(*run.positional, **run.kwargs)
-        self._watch.arm(run.delivery, run.runnable.timeout)
+        runnable, call = run.runnable, run.call
+        positional, timeout = runnable.positional(call), runnable.policy.timeout
+        if timeout is None and run.delivery.constraints is None:
+            return runnable.func(*positional, **call.kwargs)
+        self._watch.arm(run.delivery, timeout)
         try:
             self._armed()
-            return func(*run.positional, **run.kwargs)
+            return runnable.func(*positional, **call.kwargs)
         finally:
             try:
                 self._watch.disarm()
@@ -216,15 +160,16 @@ class Executor:
                 raise
 
     async def _acall(self, run: Run) -> Any:
-        run.began = time.monotonic()
-        timeout = run.runnable.timeout
+        runnable, call = run.runnable, run.call
+        call.began = time.monotonic()
+        positional, timeout = runnable.positional(call), runnable.policy.timeout
         if timeout is None:
-            return await run.runnable.task.func(*run.positional, **run.kwargs)
+            return await runnable.func(*positional, **call.kwargs)
         self._watch.await_end(run.delivery, timeout)
         self._armed()
         try:
             async with asyncio.timeout(timeout) as scope:
-                return await run.runnable.task.func(*run.positional, **run.kwargs)
+                return await runnable.func(*positional, **call.kwargs)
         except TimeoutError as error:
             if scope.expired():
                 raise _timed_out(timeout) from error
@@ -243,7 +188,7 @@ class Executor:
             try:
                 with transaction.atomic(using=database()):
                     value = self._call(run)
-                    encoded = payload.encode_result(value)
+                    encoded = run.runnable.encoded(value)
                     ended = time.monotonic()
                     success = Success(delivery=run.delivery, result=encoded, ran_for=ended - run.began, ended=ended)
                     if not lifecycle.succeed([success], ended):
@@ -256,7 +201,7 @@ class Executor:
                     break
                 raise
             break
-        self._finish(run, TaskResultStatus.SUCCESSFUL, value=value)
+        run.runnable.succeeds(run.call, value)
         return Done(delivery=run.delivery, ran_for=time.monotonic() - run.began)
 
     @staticmethod
@@ -275,7 +220,7 @@ class Executor:
 
     def _succeeded(self, run: Run, value: Any, encoded: str) -> Outcome:
         ended = time.monotonic()
-        self._finish(run, TaskResultStatus.SUCCESSFUL, value=value)
+        run.runnable.succeeds(run.call, value)
         return Success(delivery=run.delivery, result=encoded, ran_for=ended - run.began, ended=ended)
 
     def _after(self, run: Run, error: BaseException) -> Outcome:
@@ -295,32 +240,33 @@ class Executor:
             )
         if isinstance(error, TaskTimeout):
             signals.task_timed_out.send_robust(sender=type(self), delivery=run.delivery, hard=False)
-        return self._failed(run, error, run.runnable.max_attempts)
+        return self._failed(run, error, run.runnable.policy.max_attempts)
 
     def _failed(self, run: Run, error: BaseException, limit: int) -> Outcome:
         """Return what a failed attempt leads to: another one, or a dead letter."""
         ended = time.monotonic()
         delivery = run.delivery
         entry = self._entry(run, error)
-        if run.result is not None:
-            run.result.errors.append(TaskError(exception_class_path=entry["exception"], traceback=entry["traceback"]))
+        runnable, call = run.call.runnable, run.call
+        if runnable is not None:
+            runnable.remember(call, entry["exception"], entry["traceback"])
         delay: float | None = None
         reason = "exhausted"
         if delivery.attempts < limit:
-            delay = backoff.delay(
-                getattr(run.task, "backoff", None), error, run.result, delivery.attempts, path=delivery.task
-            )
+            own = runnable.policy.backoff if runnable is not None else None
+            delay = backoff.delay(own, error, call.subject, delivery.attempts, path=delivery.task)
             reason = "retry" if delay is not None else "gave_up"
+        if delivery.topic is not None:
+            signals.event_failed.send_robust(sender=type(self), delivery=delivery, exception=error, delay=delay)
+        elif delay is not None:
+            signals.attempt_failed.send_robust(sender=type(self), delivery=delivery, exception=error, delay=delay)
         if delay is None:
-            try:
-                raise loggable(error, run.task, run.args, run.kwargs) if run.task else error
-            except BaseException:  # Django's log line for a failed task reads sys.exc_info().
-                self._finish(run, TaskResultStatus.FAILED)
+            if runnable is not None:
+                runnable.gives_up(call, error)
             signals.task_dead_lettered.send_robust(sender=type(self), delivery=delivery, exception=error, reason=reason)
             return GaveUp(
                 delivery=delivery, reason=reason, error=json.dumps(entry), ran_for=ended - run.began, ended=ended
             )
-        signals.attempt_failed.send_robust(sender=type(self), delivery=delivery, exception=error, delay=delay)
         return PutOff(
             delivery=delivery,
             delay=delay,
@@ -339,34 +285,14 @@ class Executor:
             delivery=delivery, reason="exhausted", error=None, ran_for=0.0, ended=time.monotonic(), not_run=True
         )
 
-    def _finish(self, run: Run, status: Any, value: Any = None) -> None:
-        if run.result is not None:
-            _mark(run, status, value)
-            task_finished.send_robust(run.backend, task_result=run.result)
-
     # --- what is said of a run ------------------------------------------------------------------------
-
-    def _running(self, run: Run) -> AnyTaskResult:
-        delivery = run.delivery
-        return running.running(
-            task=run.runnable.task,
-            id=delivery.id,
-            backend=delivery.backend,
-            enqueued_at=delivery.enqueued_at,
-            now=timezone.now(),
-            args=run.args,
-            kwargs=run.kwargs,
-            errors=delivery.errors,
-            attempts=delivery.attempts,
-            worker=self._worker,
-        )
 
     def _entry(self, run: Run, error: BaseException) -> dict[str, Any]:
         kind = type(error)
         text = _readable(error)
         return {
             "exception": f"{kind.__module__}.{kind.__qualname__}",
-            "traceback": scrubbed(text, run.task, run.args, run.kwargs) if run.task else text,
+            "traceback": run.call.runnable.scrubbed(text, run.call) if run.call.runnable else text,
             "worker": self._worker,
             "attempt": run.delivery.attempts,
         }
@@ -378,34 +304,18 @@ class Run:
 
     executor: Executor
     delivery: Delivery
-    loaded: Runnable | None
-    args: Any
-    kwargs: Any
-    result: AnyTaskResult | None
-    began: float
+    call: Call
 
     @property
     def runnable(self) -> Runnable:
-        """Return what the code says of the task; only once it is loaded."""
-        assert self.loaded is not None
-        return self.loaded
+        """Return what the code says of it; only once it is loaded."""
+        assert self.call.runnable is not None
+        return self.call.runnable
 
     @property
-    def task(self) -> AnyTask | None:
-        """Return the task, or None if it could not be loaded."""
-        return self.loaded.task if self.loaded else None
-
-    @property
-    def backend(self) -> type:
-        """Return the sender of Django's task signals."""
-        return self.loaded.sender if self.loaded else object
-
-    @property
-    def positional(self) -> tuple[Any, ...]:
-        """Return the positional arguments, with the context if the task takes one."""
-        if self.runnable.task.takes_context:
-            return (TaskContext(task_result=cast(AnyTaskResult, self.result)), *self.args)
-        return tuple(self.args)
+    def began(self) -> float:
+        """Return the monotonic time at which it began."""
+        return self.call.began
 
     def sync(self) -> Outcome:
         """Run it in this thread, with nothing left over from another run in its context."""
@@ -426,13 +336,6 @@ def _not_started(delivery: Delivery) -> Superseded | HandBack | None:
     return None
 
 
-def _mark(run: Run, status: Any, value: Any) -> None:
-    if status == TaskResultStatus.SUCCESSFUL:
-        object.__setattr__(run.result, "_return_value", value)
-    object.__setattr__(run.result, "status", status)
-    object.__setattr__(run.result, "finished_at", timezone.now())
-
-
 async def _in_peace(call: Awaitable[Outcome]) -> Outcome:
     """Await to the end, however often this is cancelled."""
     pending = asyncio.ensure_future(call)
@@ -442,18 +345,6 @@ async def _in_peace(call: Awaitable[Outcome]) -> Outcome:
         except asyncio.CancelledError:
             if pending.cancelled():
                 raise
-
-
-async def _asend(signal: Signal, run: Run) -> None:
-    """Send from the event loop; receivers that may use the database get a thread, Django's log line needs none."""
-    receivers = signal._live_receivers(run.backend)
-    if (
-        all(receiver.__module__.partition(".")[0] in {"django", "django_tasks"} for receiver in receivers[0])
-        and not (receivers[1])
-    ):
-        signal.send_robust(run.backend, task_result=run.result)
-    else:
-        await signal.asend_robust(run.backend, task_result=run.result)
 
 
 def _timed_out(timeout: float | None) -> TaskTimeout:

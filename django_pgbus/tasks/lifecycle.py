@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from django.db import OperationalError, connections, transaction
@@ -21,6 +21,7 @@ from django_pgbus.concurrency import parked, slots
 from django_pgbus.concurrency.parked import Park
 from django_pgbus.concurrency.slots import Seen
 from django_pgbus.conf import database, get_settings
+from django_pgbus.idempotency import claims
 from django_pgbus.postgres import retrying
 from django_pgbus.postgres.after_commit import hook_of
 from django_pgbus.postgres.arrays import numbers, texts
@@ -30,7 +31,7 @@ from django_pgbus.postgres.retrying import sqlstate
 from django_pgbus.queues import delayed, queue, sql, wake
 from django_pgbus.queues.line import Line
 from django_pgbus.queues.message import Delivery, Level
-from django_pgbus.tasks import batch_ends, constraints
+from django_pgbus.tasks import batch_ends, constraints, event_claims
 from django_pgbus.tasks.constraints import Constraints
 from django_pgbus.tasks.entrance import Entrance, Entrant
 from django_pgbus.tasks.outcomes import (
@@ -56,6 +57,9 @@ WAITERS: Final = 100  # tried for one free key; the sweep goes on
 PATIENCE: Final = "100ms"  # of a pick-up, with whoever holds what it needs
 NO_PATIENCE: Final = "1ms"  # once somebody was found: with each of the rest
 LOCK_NOT_AVAILABLE: Final = "55P03"
+
+T = TypeVar("T")
+O = TypeVar("O", Success, PutOff, GaveUp)  # noqa: E741
 
 
 # --- enter --------------------------------------------------------------------------------------------
@@ -132,7 +136,7 @@ def redrive(ids: Iterable[int]) -> Redriven:
         with transaction.atomic(using=database()):
             letters = sql.LOCK_DEAD.rows(ids=wanted)
             # One whose constraints cannot be read fails as an attempt, and is a dead letter again with that reason.
-            bound = {letter.id: one for letter in letters if (one := _readable(letter.constraints)) != constraints.NONE}
+            bound = {letter.id: one for letter in letters if (one := _readable(letter.constraints)).at_entrance}
             again = _enter_again([letter for letter in letters if letter.id in bound], bound)
             entered = [id for id, entered in again.items() if isinstance(entered, Enqueued)]
             refused: dict[int, Entered] = {id: why for id, why in again.items() if not isinstance(why, Enqueued)}
@@ -293,18 +297,23 @@ def pick_up(deliveries: Sequence[Delivery]) -> PickedUp:
     The limit is tested again here: a delivery whose slot is gone is parked once more. One that finds its key held is
     parked too, or dropped, as its policy says; no attempt is counted. A worker waits for no caller: one whose message, slot
     or key another transaction holds is contested, and asked for again later. Keys whose holders are silent are taken
-    over before, in another transaction; who waits for what is given back is let in after the commit.
-    Locks: messages, semaphore_slots, uniqueness_keys.
+    over before, in another transaction; who waits for what is given back is let in after the commit. The delivery of an
+    event that must run once claims it, or is skipped, or waits (semantics 5.4).
+    Locks: messages, semaphore_slots, uniqueness_keys, processed_events.
     """
     bound = {delivery.id: _readable(delivery.constraints) for delivery in deliveries}
-    needed = {id: key for id, one in bound.items() if (key := one.while_executing)}
+    events = [delivery for delivery in deliveries if bound[delivery.id].idempotent and delivery.event is not None]
+    picked = _claim_events(events) if events else PickedUp()
+    if len(events) < len(deliveries):
+        picked.add(_take_slots_and_keys([d for d in deliveries if d not in events], bound))
+    return picked
+
+
+def _take_slots_and_keys(deliveries: Sequence[Delivery], bound: dict[int, Constraints]) -> PickedUp:
+    needed = {d.id: key for d in deliveries if (key := bound[d.id].while_executing)}
     if needed:
         _take_over(sorted({key.key for key in needed.values()}))
-    picked = _picked_up(deliveries, bound, PATIENCE)
-    if picked is None:
-        picked = PickedUp()
-        for delivery in deliveries:  # It may be one of many that is contested.
-            picked.add(_picked_up([delivery], bound, NO_PATIENCE) or PickedUp(contested=[delivery]))
+    picked = _all_or_each(deliveries, lambda some, patience: _picked_up(some, bound, patience))
     if picked.parked:
         signals.jobs_parked.send_robust(sender=None, count=len(picked.parked))
     for delivery in picked.dropped:
@@ -315,21 +324,61 @@ def pick_up(deliveries: Sequence[Delivery]) -> PickedUp:
     return picked
 
 
-def _picked_up(deliveries: Sequence[Delivery], bound: dict[int, Constraints], patience: str) -> PickedUp | None:
-    """Return None, and nothing has changed, if another transaction was in the way."""
+def _all_or_each(
+    deliveries: Sequence[Delivery], pick: Callable[[Sequence[Delivery], str], PickedUp | None]
+) -> PickedUp:
+    """Pick all up at once, or if another transaction is in the way each for itself: it may be one that is contested."""
+    if (picked := pick(deliveries, PATIENCE)) is not None:
+        return picked
+    picked = PickedUp()
+    for delivery in deliveries:
+        picked.add(pick([delivery], NO_PATIENCE) or PickedUp(contested=[delivery]))
+    return picked
+
+
+def _if_nobody_is_in_the_way(transition: Callable[[str | None], T], patience: str) -> T | None:
+    """Return None, and nothing has changed, if another transaction was in the way for longer than `patience`."""
     # In the transaction of somebody else (a project's test) its settings stay as they are.
     wait = None if connections[database()].in_atomic_block else patience
 
-    def transition() -> tuple[PickedUp, set[str], set[str], set[int]] | None:
+    def impatient() -> T | None:
         try:
             with transaction.atomic(using=database()):
-                return _take_both(deliveries, bound, wait)
+                return transition(wait)
         except OperationalError as error:
             if wait is not None and sqlstate(error) == LOCK_NOT_AVAILABLE:
                 return None
             raise
 
-    taken = retrying(transition)
+    return retrying(impatient)
+
+
+def _claim_events(deliveries: Sequence[Delivery]) -> PickedUp:
+    known = event_claims.look(deliveries)
+    if silent := sorted({(claim.message, claim.delivery) for claim in known.values() if claim.silent}):
+
+        def fence_out() -> None:
+            with transaction.atomic(using=database()):
+                _fenced_out(silent)
+
+        retrying(fence_out)
+
+    def pick(some: Sequence[Delivery], patience: str) -> PickedUp | None:
+        def transition(wait: str | None) -> event_claims.Decided:
+            leased = {
+                id for (id,) in sql.LOCK_LEASED.tuples(**_pairs([(d.id, d.delivery) for d in some]), patience=wait)
+            }
+            return event_claims.decide(some, leased, known)
+
+        decided = _if_nobody_is_in_the_way(transition, patience)
+        return None if decided is None else decided.announced()
+
+    return _all_or_each(deliveries, pick)
+
+
+def _picked_up(deliveries: Sequence[Delivery], bound: dict[int, Constraints], patience: str) -> PickedUp | None:
+    """Return None, and nothing has changed, if another transaction was in the way."""
+    taken = _if_nobody_is_in_the_way(lambda wait: _take_both(deliveries, bound, wait), patience)
     if taken is None:
         return None
     picked, semaphores, unique_keys, batches = taken
@@ -425,13 +474,15 @@ def move_due(queues: Sequence[str]) -> list[tuple[str, int, bool, int]]:
     return moved
 
 
-def hand_back(pairs: Iterable[tuple[int, int]]) -> list[int]:
+def hand_back(pairs: Iterable[tuple[int, int]], *, even_running: bool = False) -> list[int]:
     """
     Put (id, delivery) back into the line, no attempt counted, and return those that were still held.
 
-    Only for deliveries that are not running, or no longer. Locks: messages, semaphore_slots, uniqueness_keys.
+    Only for deliveries that are not running, or no longer; or else with `even_running`: then their claims of events stay
+    with them for as long as a lease lasts, so that no second run begins beside the first before that one was told.
+    Locks: messages, semaphore_slots, uniqueness_keys, processed_events.
     """
-    return _return(sorted((id, delivery, False, False) for id, delivery in pairs))
+    return _return(sorted((id, delivery, False, False) for id, delivery in pairs), keeps_claims=even_running)
 
 
 def reap(held: Iterable[HeldMessage]) -> list[int]:
@@ -440,7 +491,7 @@ def reap(held: Iterable[HeldMessage]) -> list[int]:
 
     What was running is a suspect, and so is everything where nobody knows what was. An attempt counts if it had
     started; if a suspect ran in that process, only the suspect's (semantics 2.4).
-    Locks: messages, semaphore_slots, uniqueness_keys.
+    Locks: messages, semaphore_slots, uniqueness_keys, processed_events.
     """
     held = sorted(held, key=lambda message: message.id)
     culprits = _culprits(held)
@@ -453,7 +504,9 @@ def _culprits(held: Iterable[HeldMessage]) -> set[int]:
     return {message.id for message in held if message.suspect and message.started and message.running is not False}
 
 
-def _return(rows: Sequence[tuple[int, int, bool, bool]], lost: str = queue.LOST) -> list[int]:
+def _return(
+    rows: Sequence[tuple[int, int, bool, bool]], lost: str = queue.LOST, *, keeps_claims: bool = False
+) -> list[int]:
     if not rows:
         return []
 
@@ -469,10 +522,12 @@ def _return(rows: Sequence[tuple[int, int, bool, bool]], lost: str = queue.LOST)
             there = {row.id for row in returned}
             rest = [(id, delivery) for id, delivery, *_ in rows if id not in there]
             marked = sql.SETTLE_MARKED.rows(**_pairs(rest), lease="0 seconds") if rest else []
+            claimed = {row.id for row in (*returned, *marked) if row.event_id is not None and row.constrained}
             settled(
                 [row.id for row in marked if row.constrained],
                 [row.id for row in returned if row.constrained],
                 failed=[row.batch_id for row in marked],
+                claimed=[] if keeps_claims else [(id, delivery) for id, delivery, *_ in rows if id in claimed],
             )
             return returned
 
@@ -496,7 +551,11 @@ def release_lapsed(ids: Iterable[int], lease: float) -> list[int]:
             there = {row.id for row in released}
             if rest := [(id, None) for id in wanted if id not in there]:
                 marked = sql.SETTLE_MARKED.rows(**_pairs(rest), lease=f"{lease} seconds")
-                settled([row.id for row in marked if row.constrained], failed=[row.batch_id for row in marked])
+                settled(
+                    [row.id for row in marked if row.constrained],
+                    failed=[row.batch_id for row in marked],
+                    claimed=[(row.id, row.delivery) for row in marked if row.event_id is not None],
+                )
             return released
 
     released = retrying(transition) if wanted else []
@@ -566,28 +625,40 @@ def _take_over(wanted: Sequence[str]) -> None:
     silent = keys.silent(wanted, lease)
     if not silent:
         return
-    ids = sorted({holder.message for holder in silent})
 
     def transition() -> list[str]:
         with transaction.atomic(using=database()):
-            quiet = {id for (id,) in sql.LOCK_QUIET.tuples(ids=ids)}
-            states = {row.id: row for row in sql.LEASE_STATES.rows(ids=ids, lease=f"{lease} seconds")}
-            fenced_out = set(
-                _return(
-                    [
-                        (row.id, row.delivery, row.started, True)
-                        for holder in silent
-                        if (row := states.get(holder.message)) and row.id in quiet
-                        if row.delivery == holder.delivery and row.leased and row.lapsed
-                    ]
-                )
-            )
+            fenced_out = _fenced_out([(h.message, h.delivery) for h in silent if h.delivery is not None])
             # Who was fenced out has let its key go. Of those that were locked, and so live, the test in this statement
             # leaves the key alone.
             return [holder.key for holder in silent if holder.message in fenced_out] + keys.take_away(silent)
 
     for key in retrying(transition):
         signals.key_taken_over.send_robust(sender=None, key=key)
+
+
+def _fenced_out(holders: Sequence[tuple[int, int]]) -> set[int]:
+    """
+    Put silent deliveries (message, delivery) back into the line under a raised number, and return their messages.
+
+    One whose message somebody has locked lives, or is being settled. Locks: messages (skipping).
+    """
+    ids = sorted({message for message, _ in holders})
+    quiet = {id for (id,) in sql.LOCK_QUIET.tuples(ids=ids)}
+    # A statement of its own: what was renewed before the lock was had is seen.
+    states = {
+        row.id: row for row in sql.LEASE_STATES.rows(ids=ids, lease=f"{get_settings().VISIBILITY_TIMEOUT} seconds")
+    }
+    return set(
+        _return(
+            [
+                (row.id, row.delivery, row.started, True)
+                for message, delivery in sorted(set(holders))
+                if (row := states.get(message)) and row.id in quiet
+                if row.delivery == delivery and row.leased and row.lapsed
+            ]
+        )
+    )
 
 
 # --- leave --------------------------------------------------------------------------------------------
@@ -599,30 +670,34 @@ def settled(
     *,
     succeeded: Iterable[int | None] = (),
     failed: Iterable[int | None] = (),
+    claimed: Sequence[tuple[int, int]] = (),
 ) -> None:
     """
     Let go of everything that constrained messages hold, since they are settled; who waits for it goes on.
 
     The one step of every way out, in the transaction that settles. Those of `waiting` only stopped running: they keep
     their slot, without a lease, and the key they hold until they are executed. `succeeded` and `failed` are the batches
-    that count one member each, None for what belongs to none.
-    Locks: semaphore_slots, uniqueness_keys.
+    that count one member each, None for what belongs to none; `claimed` are deliveries of events that ended without having
+    done them.
+    Locks: semaphore_slots, uniqueness_keys, processed_events.
     """
     ids, waiting = sorted(ids), sorted(waiting)
     freed = slots.free(ids)
     slots.stop_leases(waiting)
-    let_in_after_commit(freed, keys.free(ids, waiting), counts.settled(succeeded=succeeded, failed=failed))
+    unique_keys = keys.free(ids, waiting)
+    claims.release(claimed)
+    let_in_after_commit(freed, unique_keys, counts.settled(succeeded=succeeded, failed=failed))
 
 
 def succeed(successes: Sequence[Success], now: float) -> set[int]:
     """
     Archive runs that returned, and return the ids of those whose delivery was still the newest.
 
-    `now` is the monotonic time of this call. Locks: messages, semaphore_slots, uniqueness_keys.
+    The claim of an event is completed in the same transaction; one that is another delivery's by now was superseded.
+    `now` is the monotonic time of this call. Locks: messages, semaphore_slots, uniqueness_keys, processed_events.
     """
-    ordered = sorted(successes, key=lambda success: success.delivery.id)
 
-    def settle() -> list[Any]:
+    def settle(ordered: Sequence[Success]) -> list[Any]:
         return sql.SUCCEED.tuples(
             ids=numbers([s.delivery.id for s in ordered]),
             deliveries=numbers([s.delivery.delivery for s in ordered]),
@@ -631,7 +706,12 @@ def succeed(successes: Sequence[Success], now: float) -> set[int]:
             ended_ago=numbers([max(0.0, now - s.ended) for s in ordered]),
         )
 
-    return {id for id, _ in _settle(settle, ordered, succeeded=True)}
+    settled_now = {id for id, _ in _settle(settle, successes, succeeded=True)}
+    if not connections[database()].in_atomic_block:
+        claims.completed.add(
+            claims.key_of(d) for s in successes if (d := s.delivery).id in settled_now and event_claims.claims(d)
+        )
+    return settled_now
 
 
 def put_off(puts: Sequence[PutOff], now: float) -> dict[int, bool]:
@@ -639,7 +719,7 @@ def put_off(puts: Sequence[PutOff], now: float) -> dict[int, bool]:
     Delay runs that failed or snoozed, and return {id: discarded instead} of those still the newest delivery.
 
     One that failed keeps its slot; a limited one that snoozes gives it back and is parked until it is due.
-    Locks: messages, semaphore_slots, uniqueness_keys.
+    Locks: messages, semaphore_slots, uniqueness_keys, processed_events.
     """
     limits = {
         p.delivery.id: limit
@@ -649,11 +729,11 @@ def put_off(puts: Sequence[PutOff], now: float) -> dict[int, bool]:
     rows: dict[int, bool] = {}
     if snoozing := [put for put in puts if put.delivery.id in limits]:
         rows |= retrying(lambda: _park_until_due(snoozing, limits))
-    ordered = sorted((put for put in puts if put.delivery.id not in limits), key=lambda put: put.delivery.id)
-    if not ordered:
+    others = [put for put in puts if put.delivery.id not in limits]
+    if not others:
         return rows
 
-    def settle() -> list[Any]:
+    def settle(ordered: Sequence[PutOff]) -> list[Any]:
         return sql.PUT_OFF.tuples(
             ids=[p.delivery.id for p in ordered],
             deliveries=[p.delivery.delivery for p in ordered],
@@ -664,7 +744,7 @@ def put_off(puts: Sequence[PutOff], now: float) -> dict[int, bool]:
             ended_ago=[max(0.0, now - p.ended) for p in ordered],
         )
 
-    settled_now = _settle(settle, ordered, waits=True)
+    settled_now = _settle(settle, others, waits=True)
     return rows | {id: discarded for id, discarded, _ in settled_now}
 
 
@@ -697,11 +777,10 @@ def give_up(gave_up: Sequence[GaveUp], now: float) -> dict[int, bool]:
     """
     Make dead letters, and return {id: discarded instead} of those still the newest delivery.
 
-    Locks: messages, semaphore_slots, uniqueness_keys.
+    Locks: messages, semaphore_slots, uniqueness_keys, processed_events.
     """
-    ordered = sorted(gave_up, key=lambda gone: gone.delivery.id)
 
-    def settle() -> list[Any]:
+    def settle(ordered: Sequence[GaveUp]) -> list[Any]:
         return sql.GIVE_UP.tuples(
             ids=[g.delivery.id for g in ordered],
             deliveries=[g.delivery.delivery for g in ordered],
@@ -712,15 +791,18 @@ def give_up(gave_up: Sequence[GaveUp], now: float) -> dict[int, bool]:
             ended_ago=[max(0.0, now - g.ended) for g in ordered],
         )
 
-    return {id: discarded for id, discarded, _ in _settle(settle, ordered)}
+    return {id: discarded for id, discarded, _ in _settle(settle, gave_up)}
+
+
+class _ClaimsLost(Exception):
+    """Claims that are another delivery's by now: whatever was written is rolled back, these runs are superseded."""
+
+    def __init__(self, ids: set[int]) -> None:
+        self.ids = ids
 
 
 def _settle(
-    settle: Callable[[], list[Any]],
-    outcomes: Sequence[Success | PutOff | GaveUp],
-    *,
-    waits: bool = False,
-    succeeded: bool = False,
+    settle: Callable[[Sequence[O]], list[Any]], outcomes: Sequence[O], *, waits: bool = False, succeeded: bool = False
 ) -> list[Any]:
     """
     Run the statement that settles and return its rows: id, whether it was discarded instead, batch.
@@ -729,25 +811,35 @@ def _settle(
     `waits` those not discarded keep what they keep while they wait. A task that is neither costs one statement and no
     BEGIN.
     """
-    constrained = {o.delivery.id for o in outcomes if o.delivery.constraints is not None}
-    if not constrained and all(o.delivery.batch is None for o in outcomes):
-        return retrying(settle)
+    ordered = sorted(outcomes, key=lambda outcome: outcome.delivery.id)
+    constrained = {o.delivery.id for o in ordered if o.delivery.constraints is not None and o.delivery.event is None}
+    claimed = {o.delivery.id: o.delivery for o in ordered if event_claims.claims(o.delivery)}
+    if not constrained and not claimed and all(o.delivery.batch is None for o in ordered):
+        return retrying(lambda: settle(ordered))
 
     def transition() -> list[Any]:
         with transaction.atomic(using=database()):
-            rows = settle()
+            rows = settle(ordered)
+            mine = {row[0] for row in rows}
             waiting = {row[0] for row in rows if waits and not row[1]}
-            mine = constrained & {row[0] for row in rows}
             batches = [row[-1] for row in rows if row[0] not in waiting]
+            ended = [delivery for id, delivery in claimed.items() if id in mine]
             settled(
-                sorted(mine - waiting),
-                sorted(mine & waiting),
+                sorted(constrained & mine - waiting),
+                sorted(constrained & waiting),
                 succeeded=batches if succeeded else (),
                 failed=() if succeeded else batches,
+                claimed=[] if succeeded else [(delivery.id, delivery.delivery) for delivery in ended],
             )
+            if succeeded and (lost := {delivery.id for delivery in ended} - claims.complete(ended)):
+                raise _ClaimsLost(lost)
             return rows
 
-    return retrying(transition)
+    try:
+        return retrying(transition)
+    except _ClaimsLost as lost:
+        rest = [outcome for outcome in ordered if outcome.delivery.id not in lost.ids]
+        return _settle(settle, rest, waits=waits, succeeded=succeeded) if rest else []
 
 
 def settled_before(deliveries: Sequence[Delivery]) -> set[int]:
@@ -761,7 +853,7 @@ def discard(ids: Iterable[int]) -> Discarded:
     Settle waiting tasks as discarded and mark running ones, and return which is which.
 
     A running one is told with its worker's next beat. A task that moves meanwhile is looked for again.
-    Locks: messages, delayed, semaphore_slots, blocked_executions, uniqueness_keys.
+    Locks: messages, delayed, semaphore_slots, blocked_executions, uniqueness_keys, processed_events.
     """
     asked = frozenset(ids)
     wanted = sorted(asked)
@@ -788,7 +880,9 @@ def _discard_once(wanted: list[int]) -> tuple[set[int], set[int]]:
         freed = slots.free(constrained)
         discarded = parked.discard([id for id in wanted if id not in marked])
         batches = [*(row.batch_id for row in waiting), *discarded.values()]
-        let_in_after_commit(freed, keys.free(sorted([*constrained, *discarded])), counts.settled(failed=batches))
+        unique_keys = keys.free(sorted([*constrained, *discarded]))
+        claims.release([(row.id, row.delivery) for row in waiting if row.event_id is not None and row.constrained])
+        let_in_after_commit(freed, unique_keys, counts.settled(failed=batches))
         return {*(row.id for row in waiting), *discarded}, marked
 
 
@@ -826,7 +920,7 @@ def fail_timed_out(id: int, delivery: int, *, max_attempts: int, ran_for: float,
     """
     Settle a run that had to be ended with its process: it failed as timed out (semantics 8.5).
 
-    Called by the supervisor once the process is gone. Locks: messages, semaphore_slots, uniqueness_keys.
+    Called by the supervisor once the process is gone. Locks: messages, semaphore_slots, uniqueness_keys, processed_events.
     """
     row = FIND.row(id=id)
     if row is None or row.state != "running" or row.delivery != delivery:
@@ -855,6 +949,8 @@ def fail_timed_out(id: int, delivery: int, *, max_attempts: int, ran_for: float,
         confirmed_at=0.0,
         constraints=row.constraints,
         batch=row.batch_id,
+        event=row.event_id,
+        topic=row.topic,
     )
     signals.task_timed_out.send_robust(sender=None, delivery=held, hard=True)
     if row.attempts >= max_attempts:

@@ -11,9 +11,17 @@ from django_pgbus.tasks.compat import AnyTask, InvalidTask, Task
 
 def find_task(path: str) -> AnyTask:
     """Return the task at `package.module.name`, or raise ImportError saying what is there instead."""
+    found = imported(path, "task")
+    if not isinstance(found, Task):
+        raise ImportError(f"The task {path} cannot be run: there is a {type(found).__name__}, not a task.")
+    return found
+
+
+def imported(path: str, what: str) -> Any:
+    """Return what stands at `package.module.name`, or raise ImportError; `what` it should be is a task or a handler."""
     names = path.split(".")
     if len(names) < 2 or not all(name.isidentifier() for name in names):
-        raise ImportError(f"{path!r} is not the path of a task.")
+        raise ImportError(f"{path!r} is not the path of a {what}.")
     for cut in range(len(names) - 1, 0, -1):
         module_name, rest = ".".join(names[:cut]), names[cut:]
         try:
@@ -22,20 +30,13 @@ def find_task(path: str) -> AnyTask:
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
                 raise  # the module is there, and imports something that is not
             continue  # perhaps a class in a module
-        return _task_in(found, rest, path)
-    raise ImportError(f"The task {path} cannot be imported: there is no module {names[0]!r} or what is below it.")
-
-
-def _task_in(found: Any, names: list[str], path: str) -> AnyTask:
-    module = found.__name__
-    for name in names:
-        try:
-            found = getattr(found, name)
-        except AttributeError:
-            raise ImportError(f"The task {path} cannot be imported: {module} has no {name!r}.") from None
-    if not isinstance(found, Task):
-        raise ImportError(f"The task {path} cannot be run: there is a {type(found).__name__}, not a task.")
-    return found
+        for name in rest:
+            try:
+                found = getattr(found, name)
+            except AttributeError:
+                raise ImportError(f"The {what} {path} cannot be imported: {module_name} has no {name!r}.") from None
+        return found
+    raise ImportError(f"The {what} {path} cannot be imported: there is no module {names[0]!r} or what is below it.")
 
 
 def checked_path(task: AnyTask) -> str:

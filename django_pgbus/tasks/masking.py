@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -62,11 +62,13 @@ def scrubbed(text: str, task: AnyTask, args: Sequence[Any], kwargs: Mapping[str,
     if not policy_of(task).sensitive:
         return text
     shown_args, shown_kwargs = masked(task, args, kwargs)
-    secrets: set[str] = set()
-    for shown, value in [*zip(shown_args, args, strict=True), *((shown_kwargs[name], kwargs[name]) for name in kwargs)]:
-        if shown is MASK:
-            secrets.update(_texts(value))
-    for secret in sorted(secrets, key=len, reverse=True):
+    pairs = [*zip(shown_args, args, strict=True), *((shown_kwargs[name], kwargs[name]) for name in kwargs)]
+    return without(text, [value for shown, value in pairs if shown is MASK])
+
+
+def without(text: str, secrets: Iterable[Any]) -> str:
+    """Return a text in which these values are masked, whatever they hold."""
+    for secret in sorted(set().union(*map(_texts, secrets)), key=len, reverse=True):
         text = text.replace(secret, MASK)
     return text
 

@@ -99,13 +99,25 @@ Entered = Enqueued | HeldElsewhere | LimitReached
 
 @dataclass(slots=True, kw_only=True)
 class PickedUp:
-    """Which deliveries may run; the others are parked, dropped for good, not ours any more, or to be asked for again."""
+    """
+    Which deliveries may run.
+
+    The others are parked, dropped for good, not ours any more, or to be asked for again; or they are of an event, and
+    skipped since another delivery does it, or put off since an earlier one may still run.
+    """
 
     taken: list[Delivery] = field(default_factory=list)
     parked: list[Delivery] = field(default_factory=list)
     dropped: list[Delivery] = field(default_factory=list)
     lost: list[Delivery] = field(default_factory=list)
     contested: list[Delivery] = field(default_factory=list)
+    skipped: list[Delivery] = field(default_factory=list)
+    waiting: list[Delivery] = field(default_factory=list)
+
+    @property
+    def gone(self) -> list[Delivery]:
+        """Return those that are not this process's any more."""
+        return [*self.parked, *self.dropped, *self.lost, *self.skipped, *self.waiting]
 
     def add(self, more: PickedUp) -> None:
         """Take over what another pick-up came to."""

@@ -58,15 +58,19 @@ def prepare(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
 
 def decode(text: str) -> tuple[list[Any], dict[str, Any]]:
     """Return the stored arguments, or raise InvalidPayload saying why they cannot be read."""
-    try:
-        document = _read(text)
-    except _REFUSED as error:
-        # `from None`: a JSONDecodeError carries the whole document, secrets included.
-        raise InvalidPayload(f"The stored arguments cannot be read: {error}.") from None
-    match document:
+    match decode_value(text):
         case {"args": list(args), "kwargs": dict(kwargs)}:
             return args, kwargs
     raise InvalidPayload('The stored arguments have not the shape {"args": [...], "kwargs": {...}}.')
+
+
+def decode_value(text: str) -> Any:
+    """Return what is stored, or raise InvalidPayload saying why it cannot be read."""
+    try:
+        return _read(text)
+    except _REFUSED as error:
+        # `from None`: a JSONDecodeError carries the whole document, secrets included.
+        raise InvalidPayload(f"The stored arguments cannot be read: {error}.") from None
 
 
 def encode_result(value: Any) -> str:

@@ -11,17 +11,18 @@ from typing import Any, Final
 
 from django_pgbus.concurrency import policy as concurrency
 from django_pgbus.concurrency.policy import Limit
-from django_pgbus.conf import get_settings
+from django_pgbus.conf import EVENT_QUEUE, get_settings
 from django_pgbus.exceptions import InvalidQueue
 from django_pgbus.queues.queue import check_name
-from django_pgbus.tasks.compat import AnyTask, AnyTaskResult, InvalidTask
+from django_pgbus.tasks.compat import AnyTask, InvalidTask
 from django_pgbus.uniqueness import policy as uniqueness
 from django_pgbus.uniqueness.policy import Unique
 
 # Where a function keeps what was declared about it before it became a task.
 NOTES: Final = "_pgbus_declared"
 
-Backoff = Callable[[BaseException, AnyTaskResult], float | timedelta | None]
+# The second argument is the TaskResult of a task, the Event of a handler.
+Backoff = Callable[[BaseException, Any], float | timedelta | None]
 
 
 class InvalidTaskQueue(InvalidQueue, InvalidTask):
@@ -53,9 +54,12 @@ def policy_of(task: AnyTask) -> Policy:
 def checked_queue(name: object) -> str:
     """Return the name of a queue, or raise InvalidTaskQueue saying what is wrong with it."""
     try:
-        return check_name(name)
+        checked = check_name(name)
     except InvalidQueue as error:
         raise InvalidTaskQueue(str(error)) from None
+    if checked.startswith(EVENT_QUEUE):
+        raise InvalidTaskQueue(f"The queue name {checked[:50]!r} begins with {EVENT_QUEUE}, as queues of events do.")
+    return checked
 
 
 def checked_max_attempts(value: object) -> int | None:
@@ -77,13 +81,13 @@ def checked_timeout(value: object) -> float | None:
     return float(seconds)
 
 
-def checked_backoff(value: object) -> Backoff | None:
-    """Return the function, or None for the default backoff."""
+def checked_backoff(value: object, second: str = "task_result") -> Backoff | None:
+    """Return the function, or None for the default backoff; `second` is what it is given beside the exception."""
     if value is None:
         return None
-    wanted = "backoff is a function (exception, task_result) -> seconds, timedelta, or None to give up"
+    wanted = f"backoff is a function (exception, {second}) -> seconds, timedelta, or None to give up"
     if not callable(value):
-        raise InvalidTask(f"{wanted}, not {value!r}; for a constant write `lambda exception, task_result: 10`.")
+        raise InvalidTask(f"{wanted}, not {value!r}; for a constant write `lambda exception, {second}: 10`.")
     if inspect.iscoroutinefunction(value):
         raise InvalidTask(f"{wanted}; an async function cannot be asked.")
     try:

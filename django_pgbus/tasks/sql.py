@@ -11,33 +11,38 @@ FIND = Statement(
            CASE WHEN message.leased_until IS NOT NULL THEN message.claimed_at END AS started_at,
            NULL::timestamptz AS finished_at, message.errors::text AS errors, NULL::text AS result,
            CASE WHEN message.leased_until IS NOT NULL THEN message.worker END AS worker, '' AS note,
-           message.constraints::text AS constraints, message.batch_id
+           message.constraints::text AS constraints, message.batch_id,
+           message.event_id, message.topic
     FROM pgbus_messages AS message
     WHERE message.id = %(id)s::bigint
     UNION ALL
     SELECT 'delayed', delayed.id, delayed.queue, delayed.priority, delayed.task, delayed.backend,
            delayed.payload::text, delayed.delivery, delayed.attempts, delayed.enqueued_at,
-           NULL, NULL, delayed.errors::text, NULL, NULL, delayed.reason, delayed.constraints::text, delayed.batch_id
+           NULL, NULL, delayed.errors::text, NULL, NULL, delayed.reason, delayed.constraints::text, delayed.batch_id,
+           delayed.event_id, delayed.topic
     FROM pgbus_delayed AS delayed
     WHERE delayed.id = %(id)s::bigint
     UNION ALL
     SELECT 'parked', parked.id, parked.queue, parked.priority, parked.task, parked.backend,
            parked.payload::text, parked.delivery, parked.attempts, parked.enqueued_at,
-           NULL, NULL, parked.errors::text, NULL, NULL, parked.waits_for, parked.constraints::text, parked.batch_id
+           NULL, NULL, parked.errors::text, NULL, NULL, parked.waits_for, parked.constraints::text, parked.batch_id,
+           parked.event_id, parked.topic
     FROM pgbus_blocked_executions AS parked
     WHERE parked.id = %(id)s::bigint
     UNION ALL
     SELECT archived.outcome, archived.id, archived.queue, archived.priority, archived.task, archived.backend,
            archived.payload::text, archived.delivery, archived.attempts, archived.enqueued_at,
            archived.started_at, archived.finished_at, archived.errors::text, archived.result::text,
-           archived.worker, archived.note, archived.constraints::text, archived.batch_id
+           archived.worker, archived.note, archived.constraints::text, archived.batch_id,
+           archived.event_id, archived.topic
     FROM pgbus_archive AS archived
     WHERE archived.id = %(id)s::bigint
     UNION ALL
     SELECT 'dead', letter.id, letter.queue, letter.priority, letter.task, letter.backend,
            letter.payload::text, letter.delivery, letter.attempts, letter.enqueued_at,
            letter.started_at, letter.died_at, letter.errors::text, NULL, letter.worker, letter.reason,
-           letter.constraints::text, letter.batch_id
+           letter.constraints::text, letter.batch_id,
+           letter.event_id, letter.topic
     FROM pgbus_dead_letters AS letter
     WHERE letter.id = %(id)s::bigint
     """

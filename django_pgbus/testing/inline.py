@@ -164,11 +164,12 @@ class _Inline(Executor):
         return self._raised
 
     def _call(self, run: Run) -> Any:
-        function = run.runnable.task.func
+        function = run.runnable.func
         if run.runnable.is_async:
             # What async code does with the ORM comes back to this thread, and so to the connections of the test.
             function = async_to_sync(function)
-        return _kept_apart(lambda: function(*run.positional, **run.kwargs))
+        positional = run.runnable.positional(run.call)
+        return _kept_apart(lambda: function(*positional, **run.call.kwargs))
 
     def _failed(self, run: Run, error: BaseException, limit: int) -> Outcome:
         origin = error.__traceback__

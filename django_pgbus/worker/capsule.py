@@ -8,7 +8,8 @@ from itertools import groupby
 from typing import Any, Final
 
 from django_pgbus.queues.message import Delivery, Level
-from django_pgbus.tasks.executor import Executor, Outcome, Run, known
+from django_pgbus.tasks.executor import Executor, Outcome, Run
+from django_pgbus.tasks.runnable import known
 from django_pgbus.worker import plan
 from django_pgbus.worker.board import BUFFER_LIMIT, COROUTINES_PER_THREAD, Board, coroutine_places
 from django_pgbus.worker.pools.coroutines import CoroutinePool
@@ -114,7 +115,7 @@ class Capsule:
         """Give deliveries to the pools; a task not known yet is loaded by a thread, whatever its kind."""
         to_threads = []
         for delivery in deliveries:
-            runnable = known(delivery.task)
+            runnable = known(delivery)
             if runnable is not None and runnable.is_async:
                 self._prepare(delivery)
             else:

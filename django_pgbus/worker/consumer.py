@@ -51,6 +51,7 @@ class Consumer(ConnectedLoop):
         capsules: Sequence[Capsule],
         reporter: Reporter,
         to_be_stopped: Callable[[Delivery], None],
+        declare: Callable[[], Any] = lambda: None,
     ) -> None:
         super().__init__()
         self._plan = plan
@@ -59,6 +60,8 @@ class Consumer(ConnectedLoop):
         self._capsules = capsules
         self._reporter = reporter
         self._to_be_stopped = to_be_stopped
+        self._declare = declare
+        self._declared = False
         self._line = Line()
         self._levels: dict[Level, bool] = {}
         self._paused: set[str] = set()  # queues, as of the last poll
@@ -115,10 +118,22 @@ class Consumer(ConnectedLoop):
         beat = heartbeat.renew(self._held, self._plan.lease)
         for delivery in (*beat.superseded, *beat.discarded):
             self._to_be_stopped(delivery)
+        if not self._declared:
+            self._say_what_is_handled_here()
         sweeps.find_levels()
         self._line.forget()
         self._next_poll = 0.0
         self._may_find = True
+
+    def _say_what_is_handled_here(self) -> None:
+        """Write the subscriptions of this code, once; what goes wrong with them keeps nobody from working."""
+        try:
+            self._declare()
+        except Exception as error:
+            if is_connection_loss(error):
+                raise
+            signals.loop_failed.send_robust(sender=type(self), part=self.part, exception=error)
+        self._declared = True
 
     def work(self) -> float:
         """Do one round."""
@@ -216,7 +231,7 @@ class Consumer(ConnectedLoop):
         except Exception:
             self._returning.extend(deliveries)  # None of them runs before it is known what it may.
             raise
-        gone = [*picked.parked, *picked.dropped, *picked.lost]
+        gone = picked.gone
         self._reporter.ended(self._held.drop(gone))
         self._contested += [(capsule, delivery) for delivery in picked.contested]
         away = {id(delivery) for delivery in (*gone, *picked.contested)}

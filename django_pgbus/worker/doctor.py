@@ -22,7 +22,7 @@ from django.db import DatabaseError, connections
 from django_pgbus.conf import database, get_settings
 from django_pgbus.postgres.listen import Listener
 from django_pgbus.postgres.own_connection import IMPATIENT, close, own_connection
-from django_pgbus.tasks.executor import load
+from django_pgbus.tasks.runnable import load_path
 from django_pgbus.worker import doctor_sql as sql
 from django_pgbus.worker.plan import Capsule, parse_queues
 
@@ -259,13 +259,13 @@ def _capsules(text: str) -> tuple[Capsule, ...]:
 
 def _tasks() -> Findings:
     """Import what waits, as a worker of this code would."""
-    paths = [row.task for row in sql.TASKS.rows(rows=TASK_ROWS)]
+    rows = sql.TASKS.rows(rows=TASK_ROWS)
     unknown: dict[str, Exception] = {}
-    for path in paths:
+    for row in rows:
         try:
-            load(path)
+            load_path(row.task, is_event=row.is_event)
         except Exception as error:
-            unknown[path] = error
+            unknown[row.task] = error
     for path, reason in unknown.items():
         yield Finding(
             Grade.FAIL,
@@ -274,7 +274,7 @@ def _tasks() -> Findings:
             "Deploy the code that has it, or discard these jobs: each of their attempts fails.",
         )
     if not unknown:
-        yield Finding(Grade.OK, "tasks", f"all {len(paths)} that wait can be imported")
+        yield Finding(Grade.OK, "tasks", f"all {len(rows)} that wait can be imported")
 
 
 LOOKS: Final[dict[str, Callable[[], Findings]]] = {

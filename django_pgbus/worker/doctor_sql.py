@@ -63,23 +63,23 @@ LIVING_WORKERS = Statement(
 
 TASKS = Statement(
     sql="""
-    SELECT DISTINCT seen.task
+    SELECT DISTINCT seen.task, seen.is_event
     FROM (
         (
-            SELECT line.task
+            SELECT line.task, line.topic IS NOT NULL AS is_event
             FROM pgbus_messages AS line
             ORDER BY line.id
             LIMIT %(rows)s::int
         )
         UNION ALL
         (
-            SELECT later.task
+            SELECT later.task, later.topic IS NOT NULL
             FROM pgbus_delayed AS later
             ORDER BY later.id
             LIMIT %(rows)s::int
         )
     ) AS seen
-    ORDER BY seen.task
+    ORDER BY seen.task, seen.is_event
     LIMIT 200
     """
 )

@@ -2,10 +2,12 @@
 What a worker is told: which queues with how many threads, when to stop, where its tables are.
 
     default,mail: 10; critical: 5       two capsules; each has threads of its own
-    *                                   every queue, with the default number of threads
+    *                                   every queue of tasks, with the default number of threads
+    *, @*                               every queue of tasks and of events, taking turns
     mail_*, *, !reports: 20             queues of one prefix first, then all others but one
 
-A capsule looks into its queues in the order they are declared here; what one pattern matches goes by name. Capsules
+A capsule looks into its queues in the order they are declared here; what one pattern matches takes turns, and so do `*`
+and `@*` where they stand side by side. A queue whose name begins with @ holds events: `*` does not match it. Capsules
 know nothing of each other: a queue that two of them match is served by both.
 """
 
@@ -17,8 +19,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from django_pgbus.conf import ANY_EVENT_QUEUE, EVENT_QUEUE, database, get_settings
 from django_pgbus.conf import ANY_QUEUE as ANY
-from django_pgbus.conf import database, get_settings
 from django_pgbus.queues.queue import check_name
 
 MAX_THREADS: Final = 1000
@@ -46,7 +48,10 @@ class Capsule:
         """Return where `queue` stands in the declared order, or None if this capsule leaves it alone."""
         if any(_matches(pattern, queue) for pattern in self.excluded):
             return None
-        return next((place for place, pattern in enumerate(self.queues) if _matches(pattern, queue)), None)
+        place = next((place for place, pattern in enumerate(self.queues) if _matches(pattern, queue)), None)
+        if place and {self.queues[place], self.queues[place - 1]} == {ANY, ANY_EVENT_QUEUE}:
+            return place - 1
+        return place
 
     def serves(self, queue: str) -> bool:
         """Return whether this capsule works on `queue`."""
@@ -128,6 +133,7 @@ class WorkerPlan:
 def make_plan(
     *,
     queues: str | None = None,
+    events: bool = False,
     excluded: str | None = None,
     threads: int | None = None,
     processes: int | None = None,
@@ -142,8 +148,14 @@ def make_plan(
     max_age: float | None = None,
     log_level: int | None = None,
 ) -> WorkerPlan:
-    """Return a plan: what is given, and the settings for the rest. Raises ValueError with a sentence."""
+    """
+    Return a plan: what is given, and the settings for the rest. Raises ValueError with a sentence.
+
+    `events` adds a group for all queues of events to those that `queues` names; with none named it is the only one.
+    """
     settings = get_settings()
+    if events:
+        queues = ANY_EVENT_QUEUE if queues is None else f"{queues}; {ANY_EVENT_QUEUE}"
     if health is None and settings.HEALTH_PORT is not None:
         health = ("", settings.HEALTH_PORT)
     process = ProcessPlan(
@@ -226,11 +238,15 @@ def _threads(number: str, part: str) -> int:
 
 
 def _matches(pattern: str, queue: str) -> bool:
+    if pattern == ANY:
+        return not queue.startswith(EVENT_QUEUE)
     return queue.startswith(pattern[:-1]) if pattern.endswith(ANY) else queue == pattern
 
 
 def _covers(out: str, pattern: str) -> bool:
     """Return whether `out` matches everything that `pattern` matches."""
     if pattern.endswith(ANY):
+        if out == ANY:
+            return not pattern.startswith(EVENT_QUEUE)
         return out.endswith(ANY) and pattern[:-1].startswith(out[:-1])
     return _matches(out, pattern)

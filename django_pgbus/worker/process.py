@@ -17,6 +17,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 from django_pgbus import signals
+from django_pgbus.events import handlers, subscriptions
 from django_pgbus.queues.heartbeat import Held
 from django_pgbus.queues.message import Delivery
 from django_pgbus.tasks.executor import Executor, Outcome
@@ -52,6 +53,7 @@ def main(plan: ProcessPlan, worker: uuid.UUID, supervisor: uuid.UUID | None, rep
     if reports is not None:
         asked.install(supervised=True)
     watch_supervisor(lambda: asked.ask(Level.DRAIN))
+    handlers.autodiscover()
     return Process(plan, worker, supervisor, reports, name, asked).run()
 
 
@@ -102,6 +104,7 @@ class Process:
             capsules=self._capsules,
             reporter=self._reporter,
             to_be_stopped=self._stop_run,
+            declare=subscriptions.declare,
         )
         self._listener = Listener(self._consumer.hear, self._consumer.catch_up)
         self._deadlines = Deadlines(self._watch, self._run_is_stuck)

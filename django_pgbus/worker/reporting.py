@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from django_pgbus.queues.heartbeat import Held
 from django_pgbus.queues.message import Delivery
-from django_pgbus.tasks.executor import known
+from django_pgbus.tasks.runnable import known
 from django_pgbus.worker.loop import Loop
 from django_pgbus.worker.reports import Reports
 
@@ -49,9 +49,9 @@ class Reporter(Loop):
 
     def timed_out(self, delivery: Delivery) -> None:
         """Report that this process has to go because of a run."""
-        runnable = known(delivery.task)
+        runnable = known(delivery)
         ran_for = time.monotonic() - delivery.started_at
-        self._send("timed_out", (delivery.id, runnable.max_attempts if runnable else None, ran_for))
+        self._send("timed_out", (delivery.id, runnable.policy.max_attempts if runnable else None, ran_for))
 
     def state(self, **state: Any) -> None:
         """Report how this process is."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from django_pgbus.batches import sweeps as batches
+from django_pgbus.idempotency import sweeps as idempotency
 from django_pgbus.queues import sweeps
 from django_pgbus.tasks import sweeps as tasks
 from django_pgbus.worker import sql
@@ -37,6 +38,9 @@ SWEEPS: Final = (
     Sweep("purge archive", 60, sweeps.purge_archive, sweeps.BATCH),
     Sweep("purge batches", 60, batches.purge_batches, batches.BATCH),
     Sweep("purge counts of batches that are nowhere", 300, batches.purge_counts, batches.BATCH),
+    Sweep("purge claims of events", 60, idempotency.purge_claims, idempotency.BATCH),
+    Sweep("sum counts of events", 60, idempotency.sum_counts, idempotency.BATCH),
+    Sweep("purge counts of events", 300, idempotency.purge_counts, idempotency.BATCH),
     Sweep("purge dead letters", 300, sweeps.purge_dead_letters, sweeps.BATCH),
     Sweep("forget silent workers", 300, forget_silent_workers, sweeps.BATCH),
 )

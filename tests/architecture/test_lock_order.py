@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.utils import timezone
 
 from django_pgbus import Batch
-from django_pgbus.models import Message, Semaphore, Slot, UniquenessKey
+from django_pgbus.models import EventCount, Message, ProcessedEvent, Semaphore, Slot, UniquenessKey
 from django_pgbus.postgres import LOCK_ORDER
 from django_pgbus.queues import sql
 from django_pgbus.queues.line import Line
@@ -21,6 +22,7 @@ from django_pgbus.tasks import lifecycle
 from django_pgbus.worker.sweeps import SWEEPS
 from tests.architecture.statements import LockGuard, LockOrderBroken
 from tests.constrained import alone, enqueue, make_parked_due, one, silence, unique_and_one, unique_or_error
+from tests.eventful import claim_events, publish_once
 from tests.jobs import noop
 from tests.line import (
     COMMITTED,
@@ -38,6 +40,7 @@ from tests.line import (
     work,
 )
 from tests.races.guards import as_if_it_died_before_it_looked
+from tests.sessions import execute
 
 pytestmark = COMMITTED
 
@@ -84,6 +87,7 @@ class World:
         ids = {name: getattr(self, name).id for name in ("running", "failing", "marked", "lapsed", "snoozed", "dead")}
         self.all = [self.ready, *ids.values()]
         self._constrain()
+        self._claim_events()
         self.ended, self.deserted = self._end_a_batch(), self._desert_a_batch()
 
     def _constrain(self) -> None:
@@ -102,6 +106,19 @@ class World:
         silence(self.silent)
         lapse(self.over.id)
         enqueue(alone, "runs")
+
+    def _claim_events(self) -> None:
+        """Copies of events that are claimed in each place, one whose claim is taken, and one nobody has claimed."""
+        events = [publish_once() for _ in range(4)]
+        claimed = {delivery.event: delivery for delivery in claim_events()}
+        self.event_running, self.event_failing, self.event_marked, back = (claimed[event] for event in events)
+        lifecycle.pick_up([*claimed.values()])
+        lifecycle.discard([self.event_marked.id])
+        self.event_back = back.id
+        lifecycle.hand_back([(back.id, back.delivery)], even_running=True)
+        execute("UPDATE pgbus_messages SET delivery = delivery - 1 WHERE id = %s", [back.id])
+        publish_once(self.event_running.event)
+        publish_once()
 
     @staticmethod
     def _end_a_batch() -> int:
@@ -127,7 +144,11 @@ class World:
         Slot.objects.filter(message_id=self.gone.id).delete()
 
     def leave_behind(self) -> None:
-        """Leave what only a restore leaves behind."""
+        """Leave what only a restore leaves behind, and what is old."""
+        old = timezone.now() - timedelta(days=100)
+        ProcessedEvent.objects.create(event_id=uuid.uuid4(), handler="old", message_id=1, delivery=1, completed_at=old)
+        for _ in range(2):
+            EventCount.objects.create(status="unrouted", name="old", last_at=old)
         Slot.objects.create(message_id=10**15, key="lost", ordinal=1, duration=900)
         UniquenessKey.objects.create(key="lost", message_id=10**15, strategy="until_executed", queue="default")
         Semaphore.objects.create(key="unused", capacity=1)
@@ -154,18 +175,20 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "pick_up": lambda w: lifecycle.pick_up(claim()),
     "presume_dead": lambda w: lifecycle.presume_dead(10),
     "release": lambda w: lifecycle.release("limit-runs", even_running=True),
-    "settled": lambda w: lifecycle.settled([w.limited_running.id]),
+    "settled": lambda w: lifecycle.settled([w.limited_running.id], claimed=pairs(w.event_running)),
     "discard_parked": lambda w: lifecycle.discard_parked("limit-runs"),
     "claim": lambda w: lifecycle.claim(Line(), [DEFAULT], 10, uuid.uuid4(), LEASE),
     "move_due": lambda w: lifecycle.move_due(["default"]),
-    "hand_back": lambda w: lifecycle.hand_back(pairs(w.running, w.marked, w.limited_running)),
-    "reap": lambda w: lifecycle.reap(held(w.running, w.marked, w.limited_running)),
+    "hand_back": lambda w: lifecycle.hand_back(
+        pairs(w.running, w.marked, w.limited_running, w.event_running, w.event_marked)
+    ),
+    "reap": lambda w: lifecycle.reap(held(w.running, w.marked, w.limited_running, w.event_running)),
     "release_lapsed": lambda w: lifecycle.release_lapsed([w.lapsed.id, w.marked.id, w.over.id], LEASE),
-    "succeed": lambda w: succeed(w.running, w.marked, w.limited_running),
-    "put_off": lambda w: fail(w.running, w.marked, w.limited_failing),
-    "give_up": lambda w: give_up(w.running, w.marked, w.limited_running),
+    "succeed": lambda w: succeed(w.running, w.marked, w.limited_running, w.event_running),
+    "put_off": lambda w: fail(w.running, w.marked, w.limited_failing, w.event_failing),
+    "give_up": lambda w: give_up(w.running, w.marked, w.limited_running, w.event_running),
     "settled_before": lambda w: lifecycle.settled_before([w.running, w.done]),
-    "discard": lambda w: lifecycle.discard([*w.all, w.handed_back]),
+    "discard": lambda w: lifecycle.discard([*w.all, w.handed_back, w.event_back]),
     "discard_dead": lambda w: lifecycle.discard_dead([w.dead.id]),
     "fail_timed_out": lambda w: lifecycle.fail_timed_out(
         w.limited_running.id, w.limited_running.delivery, max_attempts=5, ran_for=1, worker="w"
@@ -173,6 +196,13 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "find": lambda w: lifecycle.find(w.running.id),
     "pause_queue": lambda w: lifecycle.pause_queue("other"),
     "resume_queue": lambda w: lifecycle.resume_queue("paused"),
+}
+# The same for a copy of an event, where one call has to do with one kind of message.
+OF_EVENTS: dict[str, Callable[[World], Any]] = {
+    "pick_up": lambda w: lifecycle.pick_up(claim_events()),
+    "fail_timed_out": lambda w: lifecycle.fail_timed_out(
+        w.event_running.id, w.event_running.delivery, max_attempts=5, ran_for=1, worker="w"
+    ),
 }
 FUNCTIONS = {
     name: value
@@ -206,6 +236,8 @@ def locked_by(call: Callable[[], Any], doc: str) -> list[str]:
 def test_a_transition_locks_what_it_says_and_in_order(name: str) -> None:
     world, doc = World(), FUNCTIONS[name].__doc__ or ""
     locked = locked_by(lambda: CALLS[name](world), doc)
+    if name in OF_EVENTS:
+        locked += [table for table in locked_by(lambda: OF_EVENTS[name](world), doc) if table not in locked]
     (promised,) = re.findall(r"Locks: ([^.]*)\.", doc) or ["none"]
     tables = [table for table in re.sub(r"\(.*?\)", "", promised).replace(" ", "").split(",") if table != "none"]
     assert locked == tables

@@ -41,6 +41,7 @@ class Clock:
 
 class Delivery:
     task = "nowhere.at_all"
+    topic = None
 
 
 @pytest.fixture

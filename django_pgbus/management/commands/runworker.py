@@ -18,9 +18,9 @@ class Command(BaseCommand):
     """Map options to a plan, and work as planned."""
 
     help = (
-        "Runs tasks until it is stopped. The first SIGTERM or Ctrl-C lets running tasks finish within the grace, the "
-        "second stops them at once and hands them back. Exit codes: 0 stopped, or a burst emptied its queues; 1 a "
-        "burst had failing tasks, or the worker could not start."
+        "Runs tasks and handlers of events until it is stopped. The first SIGTERM or Ctrl-C lets what runs finish within "
+        "the grace, the second stops them at once and hands them back. Exit codes: 0 stopped, or a burst emptied its "
+        "queues; 1 a burst had failing tasks, or the worker could not start."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -31,7 +31,13 @@ class Command(BaseCommand):
             "--queue-name",
             metavar="QUEUES",
             help='Queues and threads: "default,mail: 10; critical: 5" are two groups with threads of their own. '
-            "`mail_*` is every queue of that prefix, `*` every queue, `!name` leaves one out.",
+            "`mail_*` is every queue of that prefix, `*` every queue of tasks, `@*` every queue of events, `!name` leaves "
+            "one out.",
+        )
+        add(
+            "--events",
+            action="store_true",
+            help="Work on events, in a group of its own: all that is done unless --queues names queues too.",
         )
         add("--exclude-queues", metavar="QUEUES", help="Comma separated queues to leave out of every group.")
         add("--threads", type=types.count, help="Threads of a group of queues that names no number.")
@@ -71,6 +77,7 @@ class Command(BaseCommand):
                 use_database(options["database"])
             plan = make_plan(
                 queues=options["queues"],
+                events=options["events"],
                 excluded=options["exclude_queues"],
                 threads=options["threads"],
                 processes=options["processes"],

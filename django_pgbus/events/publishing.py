@@ -1,0 +1,218 @@
+"""
+`publish`: one message for each handler that matches, in the caller's transaction.
+
+What is wrong with topic, payload or headers is said before any SQL.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.db import transaction
+
+from django_pgbus import signals
+from django_pgbus.conf import database
+from django_pgbus.events import sql
+from django_pgbus.events.event import CAUSE, CORRELATION, current
+from django_pgbus.events.topics import check_topic, lookups
+from django_pgbus.exceptions import InvalidPayload
+from django_pgbus.postgres.arrays import texts
+from django_pgbus.queues import wake
+from django_pgbus.queues.message import Level
+from django_pgbus.tasks.compat import TASK_MAX_PRIORITY, TASK_MIN_PRIORITY
+from django_pgbus.tasks.payload import encode_value
+
+CHUNK: Final = 500  # events of one statement
+LONGEST: Final = 1e9  # seconds
+
+
+def publish(
+    topic: str,
+    payload: Any = None,
+    *,
+    headers: Mapping[str, Any] | None = None,
+    correlation_id: str | None = None,
+    priority: int | None = None,
+    delay: float | timedelta | None = None,
+    event_id: UUID | None = None,
+) -> int:
+    """
+    Store one copy of an event for each handler that subscribed to its topic, and return how many.
+
+    In the caller's transaction: rolled back, nothing was published. `headers` travel with it; its correlation id is, unless
+    given, that of the event whose handler runs here. `priority` (-100 to 100) is that of the subscription unless given,
+    `delay` seconds or a timedelta. `event_id` is for who publishes the same event again: idempotent handlers run
+    once for it. Raises InvalidTopic, InvalidPayload naming the part, TypeError or ValueError, before any SQL.
+    """
+    return publish_many(
+        [(topic, payload)],
+        headers=headers,
+        correlation_id=correlation_id,
+        priority=priority,
+        delay=delay,
+        event_ids=None if event_id is None else [event_id],
+    )[0]
+
+
+def publish_many(
+    events: Iterable[tuple[str, Any]],
+    *,
+    headers: Mapping[str, Any] | None = None,
+    correlation_id: str | None = None,
+    priority: int | None = None,
+    delay: float | timedelta | None = None,
+    event_ids: Sequence[UUID] | None = None,
+) -> list[int]:
+    """
+    Publish (topic, payload) pairs, all or none, and return for each how many handlers get it.
+
+    One statement for five hundred. `headers` and the rest hold for all; `event_ids`, one for each.
+    """
+    pairs = [_checked(index, pair) for index, pair in enumerate(events)]
+    ids = [_new_id() for _ in pairs] if event_ids is None else [_checked_id(id) for id in event_ids]
+    if len(ids) != len(pairs):
+        raise ValueError(f"event_ids holds {len(ids)} ids for {len(pairs)} events.")
+    if not pairs:
+        return []
+    asked = {"priority": _checked_priority(priority), "delay": _checked_delay(delay)}
+    tail = f',"headers":{_headers(headers, correlation_id)}}}'
+    bodies = [f'{{"payload":{body}{tail}' for _, body in pairs]
+    topics = [topic for topic, _ in pairs]
+    if len(pairs) <= CHUNK:
+        counts = _publish(ids, topics, bodies, asked)
+    else:
+        with transaction.atomic(using=database()):
+            counts = []
+            for start in range(0, len(pairs), CHUNK):
+                part = slice(start, start + CHUNK)
+                counts += _publish(ids[part], topics[part], bodies[part], asked)
+    for id, topic, copies in zip(ids, topics, counts, strict=True):
+        if copies:
+            signals.event_published.send_robust(sender=None, topic=topic, event_id=id, handlers=copies)
+        else:
+            signals.event_unrouted.send_robust(sender=None, topic=topic, event_id=id)
+    return counts
+
+
+async def apublish(
+    topic: str,
+    payload: Any = None,
+    *,
+    headers: Mapping[str, Any] | None = None,
+    correlation_id: str | None = None,
+    priority: int | None = None,
+    delay: float | timedelta | None = None,
+    event_id: UUID | None = None,
+) -> int:
+    """See publish()."""
+    return await sync_to_async(publish, thread_sensitive=True)(
+        topic,
+        payload,
+        headers=headers,
+        correlation_id=correlation_id,
+        priority=priority,
+        delay=delay,
+        event_id=event_id,
+    )
+
+
+async def apublish_many(
+    events: Iterable[tuple[str, Any]],
+    *,
+    headers: Mapping[str, Any] | None = None,
+    correlation_id: str | None = None,
+    priority: int | None = None,
+    delay: float | timedelta | None = None,
+    event_ids: Sequence[UUID] | None = None,
+) -> list[int]:
+    """See publish_many()."""
+    return await sync_to_async(publish_many, thread_sensitive=True)(
+        events, headers=headers, correlation_id=correlation_id, priority=priority, delay=delay, event_ids=event_ids
+    )
+
+
+def _publish(ids: Sequence[UUID], topics: Sequence[str], bodies: Sequence[str], asked: Mapping[str, Any]) -> list[int]:
+    found = [lookups(topic) for topic in topics]
+    rows = sql.PUBLISH.tuples(
+        ids=list(ids),
+        topics=list(topics),
+        payloads=texts(bodies),
+        prefixes=[prefixes for prefixes, _ in found],
+        suffixes=[suffixes for _, suffixes in found],
+        **asked,
+    )
+    counts = [0] * len(topics)
+    levels: dict[Level, int] = {}
+    due: dict[str, float] = {}
+    for kind, number, queue, priority, copies in rows:
+        match kind:
+            case "event":
+                counts[number - 1] = copies
+            case "ready":
+                levels[Level(queue, priority)] = number
+            case "later":
+                levels[Level(queue, priority)] = 0
+                due[queue] = asked["delay"].total_seconds()
+    if levels:
+        wake.after_commit(levels, due)
+    return counts
+
+
+def _checked(index: int, pair: Any) -> tuple[str, str]:
+    match pair:
+        case [topic, body]:
+            return check_topic(topic), encode_value(body, "payload", "The payload takes")
+    raise InvalidPayload(f"events[{index}] is not a pair (topic, payload).", path=f"events[{index}]")
+
+
+def _headers(headers: Mapping[str, Any] | None, correlation_id: str | None) -> str:
+    if headers is not None and not isinstance(headers, Mapping):
+        raise InvalidPayload(f"headers is a dict, not a {type(headers).__name__}.", path="headers")
+    if correlation_id is not None and (not isinstance(correlation_id, str) or not correlation_id):
+        raise InvalidPayload(
+            f"correlation_id is a text that is not empty, not {correlation_id!r}.", path="correlation_id"
+        )
+    cause = current.get()
+    carried = {} if cause is None else {CORRELATION: cause.correlation_id, CAUSE: str(cause.id)}
+    carried |= headers or {}
+    if correlation_id is not None:
+        carried[CORRELATION] = correlation_id
+    return encode_value(carried, "headers", "The headers take") if carried else "{}"
+
+
+def _checked_priority(value: object) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not TASK_MIN_PRIORITY <= value <= TASK_MAX_PRIORITY:
+        raise ValueError(f"priority is a whole number from {TASK_MIN_PRIORITY} to {TASK_MAX_PRIORITY}, not {value!r}.")
+    return value
+
+
+def _checked_delay(value: object) -> timedelta | None:
+    if value is None:
+        return None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < LONGEST:
+        raise ValueError(f"delay is a number of seconds from 0 or a timedelta, not {value!r}.")
+    return timedelta(seconds=seconds) if seconds else None
+
+
+def _checked_id(value: object) -> UUID:
+    if not isinstance(value, UUID):
+        raise TypeError(f"event_id is a uuid.UUID, not {value!r}.")
+    return value
+
+
+def _new_id() -> UUID:
+    """Return a UUID of version 7: ids that follow one another are neighbours in an index (RFC 9562, 5.7)."""
+    if (make := getattr(uuid, "uuid7", None)) is not None:  # Python 3.14
+        return make()  # type: ignore[no-any-return]
+    value = (time.time_ns() // 1_000_000 & 0xFFFF_FFFF_FFFF) << 80 | int.from_bytes(os.urandom(10))
+    return UUID(int=value & ~(0xF << 76) & ~(0b11 << 62) | 0x7 << 76 | 0b10 << 62)

@@ -1,0 +1,34 @@
+"""Retention of the claims and the sums of the counts, each bounded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django_pgbus.conf import get_settings
+from django_pgbus.idempotency import sql
+
+BATCH: Final = 1000
+ROWS: Final = 10_000
+
+
+def purge_claims() -> int:
+    """
+    Forget some claims completed before `IDEMPOTENCY_TTL` and return how many.
+
+    Never one that is pending, nor one whose event may still come to its handler. Locks: processed_events (skipping).
+    """
+    return sql.PURGE_CLAIMS.count(age=f"{get_settings().IDEMPOTENCY_TTL} seconds", limit=BATCH)
+
+
+def sum_counts() -> int:
+    """Make one row of many that count the same, and return of how many kinds. Locks: event_counts (skipping)."""
+    return len(sql.SUM_COUNTS.tuples(limit=BATCH, rows=ROWS))
+
+
+def purge_counts() -> int:
+    """
+    Forget topics without a handler that were not seen for `ARCHIVE_RETENTION`, and return how many.
+
+    Locks: event_counts (skipping).
+    """
+    return sql.PURGE_COUNTS.count(age=f"{get_settings().ARCHIVE_RETENTION} seconds", limit=BATCH)

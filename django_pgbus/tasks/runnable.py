@@ -1,0 +1,238 @@
+"""
+What the code of this process says of a task or a handler: how it is called, and what is said of its run.
+
+The executor knows the steps of a run, a `Runnable` what differs between the kinds: tasks here, handlers of events in
+`events/`, which puts its own loader beside that of the tasks.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from django.core.signals import setting_changed
+from django.dispatch import Signal
+from django.utils import timezone
+
+from django_pgbus.queues.message import Delivery
+from django_pgbus.tasks import payload, running
+from django_pgbus.tasks.compat import (
+    AnyTask,
+    AnyTaskResult,
+    TaskContext,
+    TaskError,
+    TaskResultStatus,
+    task_finished,
+    task_started,
+)
+from django_pgbus.tasks.lookup import find_task
+from django_pgbus.tasks.masking import loggable, scrubbed
+from django_pgbus.tasks.policy import Policy, policy_of
+
+
+@dataclass(slots=True)
+class Call:
+    """One run of a function: its arguments, and what is known of it (`subject`: a TaskResult, or an Event)."""
+
+    delivery: Delivery
+    runnable: Runnable | None  # None: it could not be loaded
+    began: float
+    args: Sequence[Any] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    subject: Any = None
+
+
+class Runnable:
+    """What the code says of one path; the defaults say nothing, hide nothing and keep no return value."""
+
+    func: Callable[..., Any]
+    is_async: bool
+    policy: Policy
+
+    def open(self, call: Call, worker: str) -> None:
+        """Read what the message carries into `call`; raises what is wrong with it."""
+        raise NotImplementedError
+
+    def positional(self, call: Call) -> Sequence[Any]:
+        """Return the positional arguments as the function takes them."""
+        return call.args
+
+    def enter(self, call: Call) -> None:
+        """Prepare the context of the run."""
+
+    def begins(self, call: Call) -> None:
+        """Say that it begins."""
+
+    async def abegins(self, call: Call) -> None:
+        """Say that it begins, from the event loop."""
+
+    def encoded(self, value: Any) -> str:
+        """Return the return value as it is stored, or raise InvalidPayload."""
+        return "null"
+
+    def succeeds(self, call: Call, value: Any) -> None:
+        """Say that it has succeeded."""
+
+    async def asucceeds(self, call: Call, value: Any) -> None:
+        """Say that it has succeeded, from the event loop."""
+
+    def remember(self, call: Call, exception: str, text: str) -> None:
+        """Add a failure to what is known of it: the path of the exception and its traceback."""
+
+    def gives_up(self, call: Call, error: BaseException) -> None:
+        """Say that it has failed for good."""
+
+    def scrubbed(self, text: str, call: Call) -> str:
+        """Return a text, such as a traceback, without what nobody may read."""
+        return text
+
+
+class RunnableTask(Runnable):
+    """A task, with Django's signals, its result and its sensitive arguments."""
+
+    def __init__(self, task: AnyTask) -> None:
+        self.task = task
+        self.func = task.func
+        self.is_async = inspect.iscoroutinefunction(task.func)
+        self.policy = policy_of(task)
+        self._sender = type(task.get_backend())
+
+    def open(self, call: Call, worker: str) -> None:
+        """Decode the arguments, and make the result that Django's contract asks for."""
+        delivery = call.delivery
+        call.args, call.kwargs = args, kwargs = payload.decode(delivery.payload)
+        call.subject = running.running(
+            task=self.task,
+            id=delivery.id,
+            backend=delivery.backend,
+            enqueued_at=delivery.enqueued_at,
+            now=timezone.now(),
+            args=args,
+            kwargs=kwargs,
+            errors=delivery.errors,
+            attempts=delivery.attempts,
+            worker=worker,
+        )
+
+    def positional(self, call: Call) -> Sequence[Any]:
+        """Return the arguments, with the context before them if the task takes one."""
+        if self.task.takes_context:
+            return (TaskContext(task_result=cast(AnyTaskResult, call.subject)), *call.args)
+        return call.args
+
+    def begins(self, call: Call) -> None:
+        """Send Django's signal."""
+        task_started.send_robust(self._sender, task_result=call.subject)
+
+    async def abegins(self, call: Call) -> None:
+        """Send Django's signal."""
+        await _asend(task_started, self._sender, call.subject)
+
+    def encoded(self, value: Any) -> str:
+        """Return what the result will hold."""
+        return payload.encode_result(value)
+
+    def succeeds(self, call: Call, value: Any) -> None:
+        """Send Django's signal."""
+        _mark(call.subject, TaskResultStatus.SUCCESSFUL, value)
+        task_finished.send_robust(self._sender, task_result=call.subject)
+
+    async def asucceeds(self, call: Call, value: Any) -> None:
+        """Send Django's signal."""
+        _mark(call.subject, TaskResultStatus.SUCCESSFUL, value)
+        await _asend(task_finished, self._sender, call.subject)
+
+    def remember(self, call: Call, exception: str, text: str) -> None:
+        """Add it to the errors of the result."""
+        if call.subject is not None:
+            call.subject.errors.append(TaskError(exception_class_path=exception, traceback=text))
+
+    def gives_up(self, call: Call, error: BaseException) -> None:
+        """Send Django's signal, while the error is the one in flight: its log line reads sys.exc_info()."""
+        if call.subject is None:
+            return
+        try:
+            raise loggable(error, self.task, call.args, call.kwargs)
+        except BaseException:
+            _mark(call.subject, TaskResultStatus.FAILED, None)
+            task_finished.send_robust(self._sender, task_result=call.subject)
+
+    def scrubbed(self, text: str, call: Call) -> str:
+        """Return it without the values of sensitive arguments."""
+        return scrubbed(text, self.task, call.args, call.kwargs)
+
+
+def _mark(result: Any, status: Any, value: Any) -> None:
+    if status == TaskResultStatus.SUCCESSFUL:
+        object.__setattr__(result, "_return_value", value)
+    object.__setattr__(result, "status", status)
+    object.__setattr__(result, "finished_at", timezone.now())
+
+
+async def _asend(signal: Signal, sender: type, result: Any) -> None:
+    """Send from the event loop; receivers that may use the database get a thread, Django's log line needs none."""
+    receivers = signal._live_receivers(sender)
+    if (
+        all(receiver.__module__.partition(".")[0] in {"django", "django_tasks"} for receiver in receivers[0])
+        and not (receivers[1])
+    ):
+        signal.send_robust(sender, task_result=result)
+    else:
+        await signal.asend_robust(sender, task_result=result)
+
+
+# --- by their paths -----------------------------------------------------------------------------------
+
+Loader = Callable[[str], Runnable]
+
+_tasks: dict[str, Runnable] = {}
+_handlers: dict[str, Runnable] = {}
+
+
+def _no_handlers(path: str) -> Runnable:
+    raise ImportError(f"The handler {path} cannot be run: this process has not loaded django_pgbus.events.")
+
+
+class _Loaders:
+    """How tasks and handlers are found by their paths."""
+
+    task: Loader = staticmethod(lambda path: RunnableTask(find_task(path)))
+    handler: Loader = staticmethod(_no_handlers)
+
+
+loaders: Final = _Loaders()
+
+
+def known(delivery: Delivery) -> Runnable | None:
+    """Return what is to be run if it has been loaded here before."""
+    return (_tasks if delivery.topic is None else _handlers).get(delivery.task)
+
+
+def load(delivery: Delivery) -> Runnable:
+    """Return what is to be run; raises what importing it raises, anew each time."""
+    return known(delivery) or load_path(delivery.task, is_event=delivery.topic is not None)
+
+
+def load_path(path: str, *, is_event: bool) -> Runnable:
+    """Return the task, or the handler of events, of this path, loaded now; raises what importing it raises."""
+    if is_event:
+        runnable = _handlers[path] = loaders.handler(path)
+    else:
+        runnable = _tasks[path] = loaders.task(path)
+    return runnable
+
+
+def forget() -> None:
+    """Load everything anew: what was declared may have changed (settings, tests)."""
+    _tasks.clear()
+    _handlers.clear()
+
+
+def _forget(*, setting: str, **kwargs: Any) -> None:
+    if setting in {"TASKS", "PGBUS"}:
+        forget()
+
+
+setting_changed.connect(_forget, dispatch_uid="pgbus.runnable")
