@@ -12,6 +12,7 @@ from django_pgbus.tasks.compat import DEFAULT_TASK_BACKEND_ALIAS, AnyTask, AnyTa
 from django_pgbus.tasks.masking import masked
 from django_pgbus.tasks.payload import prepare
 from django_pgbus.testing import sql
+from django_pgbus.testing.events import assert_not_published, assert_published, deliver_published, published
 from django_pgbus.testing.inline import run_enqueued
 
 SHOWN: Final = 10
@@ -70,6 +71,10 @@ class PgbusTestMixin:
     enqueued = staticmethod(enqueued)
     assertEnqueued = staticmethod(assert_enqueued)  # noqa: N815  (as unittest spells it)
     assertNotEnqueued = staticmethod(assert_not_enqueued)  # noqa: N815
+    deliver_published = staticmethod(deliver_published)
+    published = staticmethod(published)
+    assertPublished = staticmethod(assert_published)  # noqa: N815
+    assertNotPublished = staticmethod(assert_not_published)  # noqa: N815
 
 
 aenqueued = sync_to_async(enqueued, thread_sensitive=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, Final, TypeVar
 
@@ -16,7 +16,7 @@ from psycopg.pq import TransactionStatus
 
 from django_pgbus.batches import counts
 from django_pgbus.concurrency import sql as limits_sql
-from django_pgbus.conf import ANY_QUEUE, database, get_settings
+from django_pgbus.conf import ANY_QUEUE, EVENT_QUEUE, database, get_settings
 from django_pgbus.queues import sql as queues_sql
 from django_pgbus.queues.line import Line
 from django_pgbus.queues.message import Delivery, Level
@@ -46,27 +46,15 @@ def run_enqueued(
     stored as a worker would store it; then its exception is raised, the rest stays in the line. With
     `raise_failures=False` everything runs and the results tell. More than `limit` runs are an AssertionError.
     """
-    wanted = _wanted(queues)
-    executor = _Inline()
     ran: dict[int, None] = {}
-    for count in itertools.count():
-        delivery = _claim_next(wanted, executor.worker)
-        if delivery is None and _move(wanted, include_delayed=include_delayed):
-            delivery = _claim_next(wanted, executor.worker)
-        if delivery is None:
-            break
-        if count >= limit:
-            lifecycle.hand_back([(delivery.id, delivery.delivery)])
-            raise AssertionError(
-                f"run_enqueued() has run {limit} tasks and {delivery.task} waits still. "
-                "Does a task enqueue itself? Else pass a higher limit."
-            )
-        if delivery.constraints is not None and not lifecycle.pick_up([delivery]).taken:
-            continue  # parked once more, or dropped since another holds its key
+    for delivery, _ in run_all(
+        _wanted(queues),
+        f"run_enqueued() has run {limit} tasks",
+        include_delayed=include_delayed,
+        limit=limit,
+        raise_failures=raise_failures,
+    ):
         ran[delivery.id] = None
-        error = executor.run_and_settle(delivery)
-        if error is not None and (raise_failures or isinstance(error, KeyboardInterrupt)):
-            raise error
     return [
         results.stored(found, DEFAULT_TASK_BACKEND_ALIAS) for id in ran if (found := lifecycle.find(id)) is not None
     ]
@@ -88,8 +76,34 @@ async def arun_enqueued(
 # --- claiming -----------------------------------------------------------------------------------------
 
 
+def run_all(
+    wanted: Capsule, caller: str, *, include_delayed: bool, limit: int, raise_failures: bool
+) -> Iterator[tuple[Delivery, BaseException | None]]:
+    """Run what waits in these queues until nothing is left, and yield each delivery with what made it fail."""
+    executor = _Inline()
+    for count in itertools.count():
+        delivery = _claim_next(wanted, executor.worker)
+        if delivery is None and _move(wanted, include_delayed=include_delayed):
+            delivery = _claim_next(wanted, executor.worker)
+        if delivery is None:
+            break
+        if count >= limit:
+            lifecycle.hand_back([(delivery.id, delivery.delivery)])
+            raise AssertionError(
+                f"{caller} and {delivery.task} waits still. Does it bring itself about? Else pass a higher limit."
+            )
+        if delivery.constraints is not None and not lifecycle.pick_up([delivery]).taken:
+            continue  # parked once more, or dropped since another holds its key, or skipped
+        error = executor.run_and_settle(delivery)
+        if error is not None and (raise_failures or isinstance(error, KeyboardInterrupt)):
+            raise error
+        yield delivery, error
+
+
 def _wanted(queues: str | Sequence[str] | None) -> Capsule:
     names = (queues,) if isinstance(queues, str) else (ANY_QUEUE,) if queues is None else tuple(queues)
+    if events := [name for name in names if name.startswith(EVENT_QUEUE)]:
+        raise ValueError(f"{events[0]!r} holds events: deliver_published() runs their handlers.")
     return Capsule(queues=names, threads=1)
 
 

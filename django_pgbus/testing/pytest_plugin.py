@@ -26,3 +26,11 @@ def pgbus_enqueued(db: None) -> Callable[..., Any]:
     from django_pgbus.testing import enqueued
 
     return enqueued
+
+
+@pytest.fixture
+def pgbus_deliver_published(db: None) -> Callable[..., Any]:
+    """Return `deliver_published`: runs the handlers of what was published, in the transaction of the test."""
+    from django_pgbus.testing import deliver_published
+
+    return deliver_published

@@ -2,7 +2,7 @@
 
 from django_pgbus.postgres import Statement
 
-# The columns of `tasks.sql.FIND`, for all that waits: in the line and not claimed, among the delayed, or parked.
+# The columns of `tasks.sql.FIND`, for all tasks that wait: in the line and not claimed, among the delayed, or parked.
 WAITING = Statement(
     sql="""
     SELECT 'ready' AS state, message.id, message.queue, message.priority, message.task, message.backend,
@@ -11,13 +11,15 @@ WAITING = Statement(
            NULL::text AS result, NULL::uuid AS worker, '' AS note
     FROM pgbus_messages AS message
     WHERE message.leased_until IS NULL
+      AND message.topic IS NULL
       AND (message.task = %(task)s::text OR %(task)s::text IS NULL)
     UNION ALL
     SELECT 'delayed', delayed.id, delayed.queue, delayed.priority, delayed.task, delayed.backend,
            delayed.payload::text, delayed.delivery, delayed.attempts, delayed.enqueued_at,
            NULL, NULL, delayed.errors::text, NULL, NULL, delayed.reason
     FROM pgbus_delayed AS delayed
-    WHERE delayed.task = %(task)s::text OR %(task)s::text IS NULL
+    WHERE delayed.topic IS NULL
+      AND (delayed.task = %(task)s::text OR %(task)s::text IS NULL)
     UNION ALL
     SELECT 'parked', parked.id, parked.queue, parked.priority, parked.task, parked.backend,
            parked.payload::text, parked.delivery, parked.attempts, parked.enqueued_at,
@@ -25,6 +27,35 @@ WAITING = Statement(
     FROM pgbus_blocked_executions AS parked
     WHERE parked.task = %(task)s::text OR %(task)s::text IS NULL
     ORDER BY id
+    """
+)
+
+# Every copy of every event, wherever it is, oldest event first; the copies of one event follow one another.
+PUBLISHED = Statement(
+    sql="""
+    SELECT copy.event_id, copy.topic, copy.payload, copy.enqueued_at, copy.attempts
+    FROM (
+        SELECT id, event_id, topic, payload::text AS payload, enqueued_at, attempts FROM pgbus_messages
+        UNION ALL
+        SELECT id, event_id, topic, payload::text, enqueued_at, attempts FROM pgbus_delayed
+        UNION ALL
+        SELECT id, event_id, topic, payload::text, enqueued_at, attempts FROM pgbus_archive
+        UNION ALL
+        SELECT id, event_id, topic, payload::text, enqueued_at, attempts FROM pgbus_dead_letters
+    ) AS copy
+    WHERE copy.topic IS NOT NULL
+    ORDER BY min(copy.id) OVER (PARTITION BY copy.event_id), copy.id
+    """
+)
+
+# Nothing is kept of an event without a handler but how often there was one of its topic.
+UNROUTED = Statement(
+    sql="""
+    SELECT counted.name AS topic, sum(counted.amount)::int AS events
+    FROM pgbus_event_counts AS counted
+    WHERE counted.status = 'unrouted'
+    GROUP BY counted.name
+    ORDER BY counted.name
     """
 )
 
