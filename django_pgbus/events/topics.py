@@ -39,16 +39,21 @@ def check_topic(topic: object) -> str:
     """Return the topic, or raise InvalidTopic saying what is wrong with it."""
     if not isinstance(topic, str):
         raise InvalidTopic(f"A topic is a text, not a {type(topic).__name__}.")
-    if problem := _problem(topic):
-        raise InvalidTopic(f"The topic {_shown(topic)} {problem}.")
-    return topic
+    text = str.__str__(topic)  # of a member of an enum, its value
+    if problem := _problem(text):
+        raise InvalidTopic(f"The topic {_shown(text)} {problem}.")
+    return text
 
 
-@lru_cache(maxsize=4096)
 def compiled(pattern: object) -> Pattern:
     """Return the compiled pattern, or raise InvalidTopic saying what is wrong with it."""
     if not isinstance(pattern, str):
         raise InvalidTopic(f"A pattern of topics is a text, not a {type(pattern).__name__}.")
+    return _compiled(str.__str__(pattern))
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> Pattern:
     words = pattern.split(".")
     if problem := _problem(".".join("x" if word in {ONE, ANY} else word for word in words), pattern):
         raise InvalidTopic(f"The pattern {_shown(pattern)} {problem}. Whole words may be '*' (one word) or '#' (any).")
@@ -104,12 +109,16 @@ def _part(word: str) -> str:
     return {ONE: r"\.[^.]+", ANY: r"(?:\.[^.]+)*"}.get(word, rf"\.{word}")
 
 
-@lru_cache(maxsize=4096)
 def _problem(text: str, whole: str | None = None) -> str | None:
     if not text:
         return "is empty"
     if len(text if whole is None else whole) > MAX_LENGTH:
         return f"is longer than {MAX_LENGTH} characters"
+    return _wrong_word(text)
+
+
+@lru_cache(maxsize=4096)
+def _wrong_word(text: str) -> str | None:
     words = text.split(".")
     if "" in words:
         return "has an empty word: a dot at its beginning or end, or two in a row"
