@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from django_pgbus.events.handlers import handlers
+from django_pgbus.models import Subscription
 from tests.docs.pages import Block, all_blocks, blocks_of
 
 PYTHON = all_blocks("python")
@@ -22,18 +24,23 @@ def test_it_compiles(block: Block) -> None:
 
 @pytest.fixture
 def module(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
-    """The blocks of one page are one module, so that a worker could import its tasks."""
+    """The blocks of one page are one module, so that a worker could import its tasks; no other handlers are there."""
+    others = dict(handlers)
+    handlers.clear()
     made = ModuleType("docs_" + request.param.removesuffix(".md").replace("/", "_").replace("-", "_"))
     made.__file__ = f"docs/{request.param}"
     sys.modules[made.__name__] = made
     yield made
     del sys.modules[made.__name__]
+    handlers.clear()
+    handlers.update(others)
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("module", RUN_PAGES, indirect=True)
 def test_what_is_marked_runs(module: ModuleType) -> None:
     page = (module.__file__ or "").removeprefix("docs/")
+    Subscription.objects.all().delete()
     for block in blocks_of(page):
         if block.language == "python" and block.mark == "run":
             code = compile("\n" * block.line + block.text, f"docs/{page}", "exec")
