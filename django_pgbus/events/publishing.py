@@ -22,7 +22,7 @@ from django_pgbus.conf import database
 from django_pgbus.events import sql
 from django_pgbus.events.event import CAUSE, CORRELATION, current
 from django_pgbus.events.topics import check_topic, lookups
-from django_pgbus.exceptions import InvalidPayload
+from django_pgbus.exceptions import InvalidPayload, InvalidTopic
 from django_pgbus.postgres.arrays import texts
 from django_pgbus.queues import wake
 from django_pgbus.queues.message import Level
@@ -51,14 +51,8 @@ def publish(
     `delay` seconds or a timedelta. `event_id` is for who publishes the same event again: idempotent handlers run
     once for it. Raises InvalidTopic, InvalidPayload naming the part, TypeError or ValueError, before any SQL.
     """
-    return publish_many(
-        [(topic, payload)],
-        headers=headers,
-        correlation_id=correlation_id,
-        priority=priority,
-        delay=delay,
-        event_ids=None if event_id is None else [event_id],
-    )[0]
+    ids = None if event_id is None else [event_id]
+    return _publish([_checked(topic, payload)], ids, headers, correlation_id, priority, delay)[0]
 
 
 def publish_many(
@@ -75,30 +69,8 @@ def publish_many(
 
     One statement for five hundred. `headers` and the rest hold for all; `event_ids`, one for each.
     """
-    pairs = [_checked(index, pair) for index, pair in enumerate(events)]
-    ids = [_new_id() for _ in pairs] if event_ids is None else [_checked_id(id) for id in event_ids]
-    if len(ids) != len(pairs):
-        raise ValueError(f"event_ids holds {len(ids)} ids for {len(pairs)} events.")
-    if not pairs:
-        return []
-    asked = {"priority": _checked_priority(priority), "delay": _checked_delay(delay)}
-    tail = f',"headers":{_headers(headers, correlation_id)}}}'
-    bodies = [f'{{"payload":{body}{tail}' for _, body in pairs]
-    topics = [topic for topic, _ in pairs]
-    if len(pairs) <= CHUNK:
-        counts = _publish(ids, topics, bodies, asked)
-    else:
-        with transaction.atomic(using=database()):
-            counts = []
-            for start in range(0, len(pairs), CHUNK):
-                part = slice(start, start + CHUNK)
-                counts += _publish(ids[part], topics[part], bodies[part], asked)
-    for id, topic, copies in zip(ids, topics, counts, strict=True):
-        if copies:
-            signals.event_published.send_robust(sender=None, topic=topic, event_id=id, handlers=copies)
-        else:
-            signals.event_unrouted.send_robust(sender=None, topic=topic, event_id=id)
-    return counts
+    pairs = [_checked_pair(index, pair) for index, pair in enumerate(events)]
+    return _publish(pairs, event_ids, headers, correlation_id, priority, delay)
 
 
 async def apublish(
@@ -138,7 +110,40 @@ async def apublish_many(
     )
 
 
-def _publish(ids: Sequence[UUID], topics: Sequence[str], bodies: Sequence[str], asked: Mapping[str, Any]) -> list[int]:
+def _publish(
+    pairs: Sequence[tuple[str, str]],
+    event_ids: Sequence[UUID] | None,
+    headers: Mapping[str, Any] | None,
+    correlation_id: str | None,
+    priority: int | None,
+    delay: float | timedelta | None,
+) -> list[int]:
+    ids = [_new_id() for _ in pairs] if event_ids is None else [_checked_id(id) for id in event_ids]
+    if len(ids) != len(pairs):
+        raise ValueError(f"event_ids holds {len(ids)} ids for {len(pairs)} events.")
+    if not pairs:
+        return []
+    asked = {"priority": _checked_priority(priority), "delay": _checked_delay(delay)}
+    tail = f',"headers":{_headers(headers, correlation_id)}}}'
+    bodies = [f'{{"payload":{body}{tail}' for _, body in pairs]
+    topics = [topic for topic, _ in pairs]
+    if len(pairs) <= CHUNK:
+        counts = _store(ids, topics, bodies, asked)
+    else:
+        with transaction.atomic(using=database()):
+            counts = []
+            for start in range(0, len(pairs), CHUNK):
+                part = slice(start, start + CHUNK)
+                counts += _store(ids[part], topics[part], bodies[part], asked)
+    for id, topic, copies in zip(ids, topics, counts, strict=True):
+        if copies:
+            signals.event_published.send_robust(sender=None, topic=topic, event_id=id, handlers=copies)
+        else:
+            signals.event_unrouted.send_robust(sender=None, topic=topic, event_id=id)
+    return counts
+
+
+def _store(ids: Sequence[UUID], topics: Sequence[str], bodies: Sequence[str], asked: Mapping[str, Any]) -> list[int]:
     found = [lookups(topic) for topic in topics]
     rows = sql.PUBLISH.tuples(
         ids=list(ids),
@@ -165,11 +170,23 @@ def _publish(ids: Sequence[UUID], topics: Sequence[str], bodies: Sequence[str], 
     return counts
 
 
-def _checked(index: int, pair: Any) -> tuple[str, str]:
+def _checked(topic: Any, payload: Any) -> tuple[str, str]:
+    return check_topic(topic), encode_value(payload, "payload", "The payload takes")
+
+
+def _checked_pair(index: int, pair: Any) -> tuple[str, str]:
+    place = f"events[{index}]"
     match pair:
-        case [topic, body]:
-            return check_topic(topic), encode_value(body, "payload", "The payload takes")
-    raise InvalidPayload(f"events[{index}] is not a pair (topic, payload).", path=f"events[{index}]")
+        case [topic, payload]:
+            pass
+        case _:
+            raise InvalidPayload(f"{place} is not a pair (topic, payload).", path=place)
+    try:
+        return _checked(topic, payload)
+    except InvalidTopic as error:
+        raise InvalidTopic(f"{place}: {error}") from None
+    except InvalidPayload as error:
+        raise type(error)(f"{place}: {error}", path=f"{place}.{error.path}") from None
 
 
 def _headers(headers: Mapping[str, Any] | None, correlation_id: str | None) -> str:

@@ -17,7 +17,7 @@ from django_pgbus.events.publishing import publish_many
 from django_pgbus.events.topics import check_topic, compiled, lookups, matches
 from django_pgbus.exceptions import InvalidTopic
 from django_pgbus.models import Message
-from tests.events.examples import a_handler
+from tests.events.examples import a_handler, nobody_subscribed  # noqa: F401
 
 LITERALS = ["a", "b", "ab", "A", "-", "_", "0"]  # few, so that they meet
 words = st.sampled_from([*LITERALS[:2] * 3, *LITERALS])
@@ -254,7 +254,7 @@ class OldTopic(str, enum.Enum):  # noqa: UP042
 
 
 @pytest.mark.parametrize("member", [Topic.PAID, OldTopic.PAID])
-@pytest.mark.django_db
+@pytest.mark.usefixtures("nobody_subscribed")
 def test_a_member_of_an_enum_of_texts_is_its_text(member):
     """Log lines would show its name, and a cache hand out one for the other: they are equal."""
     topics._compiled.cache_clear()
