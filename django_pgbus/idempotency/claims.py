@@ -99,6 +99,11 @@ def look(keys: Iterable[Key]) -> dict[Key, Claim]:
     return {claim.key: claim for claim in found}
 
 
+def wait_at_most(patience: str | None) -> None:
+    """Let this transaction wait no longer for whoever holds a claim; None leaves it as it is. Locks: none."""
+    sql.WAIT_AT_MOST.tuples(patience=patience)
+
+
 def take(deliveries: Sequence[Delivery]) -> set[int]:
     """
     Claim for deliveries about to run and return the messages that have theirs; one silent claim is taken over once.

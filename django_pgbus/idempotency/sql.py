@@ -37,6 +37,13 @@ LOOK = Statement(
     """
 )
 
+# How long the rest of this transaction waits for a lock.
+WAIT_AT_MOST = Statement(
+    sql="""
+    SELECT set_config('lock_timeout', coalesce(%(patience)s::text, current_setting('lock_timeout')), true)
+    """
+)
+
 # One row per claim: the second of a batch would change the row of the first. A claim that is there is taken over in this
 # one UPDATE if it is pending and its holder has fallen silent: of two takers the second waits for the first, and
 # then finds the lease of the first. The holder's message is looked at as of the start of this statement, which errs on the

@@ -8,6 +8,8 @@ Whether a delivery of an event runs: the table of claim outcomes (semantics 5.4)
 | live, held by another message | skip: that one does the work |
 | live, held by this very message, or by one that is nowhere | wait until its lease has ended: it may be the only copy |
 | completed, or known to be | skip |
+
+A suspect waits where it is, in the hands of its worker: among the delayed its mark would be lost.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from django.db import connections
+
 from django_pgbus import signals
+from django_pgbus.conf import database
 from django_pgbus.idempotency import claims as verbs
 from django_pgbus.idempotency.claims import Claim, Key, completed, key_of
 from django_pgbus.queues import sql
@@ -43,12 +48,13 @@ class Decided:
 
     def announced(self) -> PickedUp:
         """Say what was decided, now that it is committed, and return it."""
+        may_be_rolled_back = connections[database()].in_atomic_block  # A test of a project.
         for delivery in (*self.picked.skipped, *self.picked.waiting, *self.picked.lost):
             delivery.ended = True  # A beat that finds it gone has not lost it.
         for delivery, age in self.taken_over:
             signals.claim_taken_over.send_robust(sender=None, delivery=delivery, age=age)
         for delivery, reason, claim_age in self.skipped:
-            if reason == "completed":
+            if reason == "completed" and not may_be_rolled_back:
                 completed.add([key_of(delivery)])
             signals.event_skipped.send_robust(sender=None, delivery=delivery, reason=reason, age=claim_age)
         for delivery, delay in self.waiting:
@@ -109,6 +115,8 @@ def _judge(decided: Decided, delivery: Delivery, claim: Claim | None) -> None:
         decided.skipped.append((delivery, "completed", claim.age))
     elif claim.message != delivery.id and claim.has_message:
         decided.skipped.append((delivery, "owned", claim.age))
+    elif delivery.level.suspect:
+        decided.picked.contested.append(delivery)
     else:
         decided.waiting.append((delivery, max(0.0, claim.remaining) + MARGIN))
 

@@ -355,13 +355,10 @@ def _if_nobody_is_in_the_way(transition: Callable[[str | None], T], patience: st
 
 def _claim_events(deliveries: Sequence[Delivery]) -> PickedUp:
     known = event_claims.look(deliveries)
-    if silent := sorted({(claim.message, claim.delivery) for claim in known.values() if claim.silent}):
-
-        def fence_out() -> None:
-            with transaction.atomic(using=database()):
-                _fenced_out(silent)
-
-        retrying(fence_out)
+    silent = sorted({(claim.message, claim.delivery) for claim in known.values() if claim.silent})
+    if silent and _fenced_out_in_time(silent, PATIENCE) is None:
+        for holder in silent:  # One whose claim is locked stays the holder: its claim is not taken over now.
+            _fenced_out_in_time([holder], NO_PATIENCE)
 
     def pick(some: Sequence[Delivery], patience: str) -> PickedUp | None:
         def transition(wait: str | None) -> event_claims.Decided:
@@ -374,6 +371,16 @@ def _claim_events(deliveries: Sequence[Delivery]) -> PickedUp:
         return None if decided is None else decided.announced()
 
     return _all_or_each(deliveries, pick)
+
+
+def _fenced_out_in_time(holders: Sequence[tuple[int, int]], patience: str) -> set[int] | None:
+    """See _fenced_out(); None, and nothing has changed, if somebody has locked one of their claims."""
+
+    def transition(wait: str | None) -> set[int]:
+        claims.wait_at_most(wait)
+        return _fenced_out(holders)
+
+    return _if_nobody_is_in_the_way(transition, patience)
 
 
 def _picked_up(deliveries: Sequence[Delivery], bound: dict[int, Constraints], patience: str) -> PickedUp | None:
