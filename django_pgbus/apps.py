@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
+import django
 from django.apps import AppConfig
 from django.apps import apps as installed
 from django.db.models.signals import post_migrate
@@ -21,6 +23,9 @@ class PgbusConfig(AppConfig):
     def ready(self) -> None:
         """Register checks, log lines and the loader of handlers; no query."""
         from django_pgbus import checks, log  # noqa: F401
+
+        if django.VERSION < (6, 0) and find_spec("django_tasks") is None:
+            return  # E007 says so.
         from django_pgbus.events import running  # noqa: F401
 
         post_migrate.connect(_declare_subscriptions, sender=self, dispatch_uid="pgbus.subscriptions")

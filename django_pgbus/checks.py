@@ -15,6 +15,7 @@ System checks: what can be known to be wrong before anything runs.
     E012  LISTEN_DATABASE is another database
     E013  PostgreSQL is too old
     E014  a limit that parks some and refuses others
+    E015  a module of handlers that cannot be imported
 """
 
 from __future__ import annotations
@@ -51,7 +52,14 @@ def check_project(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
         return []  # the settings cannot be read: E001 says so
     found = [*_tasks_api(), *_channels(), *_time_zones(), *_aliases()]
     if not any(message.id == "pgbus.E004" for message in found):
-        found += [*_engine(database()), *_routing(), *_listening(), *_connections(database()), *_declared_tasks()]
+        found += [
+            *_engine(database()),
+            *_routing(),
+            *_listening(),
+            *_connections(database()),
+            *_handlers(),
+            *_declared_tasks(),
+        ]
     return found
 
 
@@ -92,6 +100,19 @@ def _tasks_api() -> Iterator[CheckMessage]:
             hint='Set TASKS = {"default": {"BACKEND": "django_pgbus.PgbusBackend", "QUEUES": []}}.',
             id="pgbus.W004",
         )
+
+
+def _handlers() -> Iterator[CheckMessage]:
+    """Import the modules of handlers, as a worker does: before what they declare is looked at."""
+    if django.VERSION >= (6, 0) or find_spec("django_tasks") is not None:
+        from django_pgbus.events.handlers import autodiscover
+
+        for app, error in autodiscover(announce=False).items():
+            yield Error(
+                f"{app}.handlers cannot be imported: {type(error).__name__}: {error}",
+                hint="Correct it: workers start without these handlers, and what is published for them fails.",
+                id="pgbus.E015",
+            )
 
 
 def _declared_tasks() -> Iterator[CheckMessage]:

@@ -218,8 +218,8 @@ def _claim_taken_over(*, delivery: Any, age: float, **kwargs: Any) -> None:
     logger.warning("%s takes over a claim of %.1f s ago, whose holder has fallen silent.", _copy(delivery), age)
 
 
-def _handlers_not_loaded(*, exception: BaseException, **kwargs: Any) -> None:
-    logger.error("A handlers.py cannot be imported; its subscriptions stay as they are.", exc_info=exception)
+def _handlers_not_loaded(*, app: str, exception: BaseException, **kwargs: Any) -> None:
+    logger.error("%s.handlers cannot be imported; its subscriptions stay as they are.", app, exc_info=exception)
 
 
 def _subscriptions_declared(*, count: int, **kwargs: Any) -> None:

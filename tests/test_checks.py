@@ -320,3 +320,10 @@ def test_the_table_of_checks_is_complete():
     used = re.findall(r'id="pgbus\.([EWI]\d{3})"', inspect.getsource(checks) + inspect.getsource(task_checks))
     listed = re.findall(r"\b([EWI]\d{3})\b", checks.__doc__)
     assert sorted(set(used)) == sorted(listed)
+
+
+def test_handlers_that_cannot_be_imported_are_named(settings):
+    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "tests.events.broken_app"]
+    (said,) = found().values()
+    assert "tests.events.broken_app.handlers cannot be imported: ImportError" in said
+    assert "SystemExit('no handlers today')" in said

@@ -225,11 +225,13 @@ def start_leases(ids: Sequence[int]) -> set[int]:
 
 def renew_leases(deliveries: Sequence[Delivery]) -> None:
     """Renew the slots of messages whose lease a beat has just renewed. Locks: semaphore_slots (skipping)."""
-    sql.RENEW.count(
-        ids=[delivery.id for delivery in deliveries],
-        deliveries=[delivery.delivery for delivery in deliveries],
-        least=least_duration(),
-    )
+    tasks = [delivery for delivery in deliveries if delivery.event is None]  # Copies of events have none.
+    if tasks:
+        sql.RENEW.count(
+            ids=[delivery.id for delivery in tasks],
+            deliveries=[delivery.delivery for delivery in tasks],
+            least=least_duration(),
+        )
 
 
 heartbeat.on_renewed.append(renew_leases)

@@ -18,9 +18,11 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
 from typing import Any, Final, TypeVar
 
-from django.utils.module_loading import autodiscover_modules
+from django.apps import apps
+from django.utils.module_loading import module_has_submodule
 
 from django_pgbus import signals
 from django_pgbus.conf import EVENT_QUEUE
@@ -37,10 +39,12 @@ from django_pgbus.tasks.policy import (
     checked_timeout,
     checked_transactional,
 )
+from django_pgbus.tasks.task import transactional_paths
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_QUEUE: Final = "events"
+MODULE: Final = "handlers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +122,13 @@ def subscribe(
             policy=policy,
         )
         before = handlers.get(path)
-        if before is not None and before.target is target:
+        if before is not None and inspect.unwrap(target, stop=lambda inner: inner is before.target) is before.target:
             raise InvalidHandler(
                 f"{path} is subscribed twice. Give one subscribe() all its patterns, separated by commas."
             )
         handlers[path] = handler
+        if policy.transactional:
+            transactional_paths.add(path)
         return target
 
     return declare
@@ -168,16 +174,25 @@ def find_handler(path: str) -> tuple[Handler, Callable[..., Any]]:
     return handler, called(found)
 
 
-def autodiscover() -> None:
+def autodiscover(*, announce: bool = True) -> dict[str, Exception]:
     """
-    Import the `handlers` module of every installed app.
+    Import the `handlers` module of every installed app, and return {name of the app: why not} of those that failed.
 
-    One that cannot be imported is announced and keeps the others' handlers from nothing.
+    One that cannot be imported is announced, unless told otherwise; the others are imported all the same.
     """
-    try:
-        autodiscover_modules("handlers")
-    except Exception as error:
-        signals.handlers_not_loaded.send_robust(sender=None, exception=error)
+    failed: dict[str, Exception] = {}
+    for app in apps.get_app_configs():
+        if app.module is None or not module_has_submodule(app.module, MODULE):
+            continue
+        try:
+            import_module(f"{app.name}.{MODULE}")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # importing runs code of the project, which may even exit
+            failed[app.name] = error if isinstance(error, Exception) else ImportError(f"It raises {error!r}.")
+            if announce:
+                signals.handlers_not_loaded.send_robust(sender=None, app=app.name, exception=failed[app.name])
+    return failed
 
 
 def _function(target: Any) -> Callable[..., Any]:
@@ -210,6 +225,8 @@ def _checked_path(target: Any) -> str:
     except TypeError as error:
         takes = "is made without arguments and its `handle` takes one event" if is_class else "takes one event"
         raise InvalidHandler(f"A handler {takes}; {path} cannot be called so: {error}.") from None
+    if inspect.isgeneratorfunction(_function(target)) or inspect.isasyncgenfunction(_function(target)):
+        raise InvalidHandler(f"{path} contains a yield: calling it would make a generator and run nothing of it.")
     return path
 
 

@@ -174,12 +174,14 @@ SUM_COUNTS = Statement(
         USING mine
         WHERE counted.id = mine.id
         RETURNING counted.status, counted.reason, counted.name, counted.amount, counted.last_at
+    ), summed AS (
+        INSERT INTO pgbus_event_counts (status, reason, name, amount, last_at)
+        SELECT status, reason, name, sum(amount), max(last_at)
+        FROM gone
+        GROUP BY status, reason, name
     )
-    INSERT INTO pgbus_event_counts (status, reason, name, amount, last_at)
-    SELECT status, reason, name, sum(amount), max(last_at)
+    SELECT count(*) AS rows
     FROM gone
-    GROUP BY status, reason, name
-    RETURNING id
     """,
     locks=("event_counts",),
 )

@@ -21,8 +21,8 @@ def purge_claims() -> int:
 
 
 def sum_counts() -> int:
-    """Make one row of many that count the same, and return of how many kinds. Locks: event_counts (skipping)."""
-    return len(sql.SUM_COUNTS.tuples(limit=BATCH, rows=ROWS))
+    """Make one row of many that count the same, and return of how many. Locks: event_counts (skipping)."""
+    return int(sql.SUM_COUNTS.row(limit=BATCH, rows=ROWS).rows)
 
 
 def purge_counts() -> int:

@@ -531,8 +531,8 @@ def _return(
             marked = sql.SETTLE_MARKED.rows(**_pairs(rest), lease="0 seconds") if rest else []
             claimed = {row.id for row in (*returned, *marked) if row.event_id is not None and row.constrained}
             settled(
-                [row.id for row in marked if row.constrained],
-                [row.id for row in returned if row.constrained],
+                [row.id for row in marked if row.constrained and row.event_id is None],
+                [row.id for row in returned if row.constrained and row.event_id is None],
                 failed=[row.batch_id for row in marked],
                 claimed=[] if keeps_claims else [(id, delivery) for id, delivery, *_ in rows if id in claimed],
             )
@@ -559,7 +559,7 @@ def release_lapsed(ids: Iterable[int], lease: float) -> list[int]:
             if rest := [(id, None) for id in wanted if id not in there]:
                 marked = sql.SETTLE_MARKED.rows(**_pairs(rest), lease=f"{lease} seconds")
                 settled(
-                    [row.id for row in marked if row.constrained],
+                    [row.id for row in marked if row.constrained and row.event_id is None],
                     failed=[row.batch_id for row in marked],
                     claimed=[(row.id, row.delivery) for row in marked if row.event_id is not None],
                 )

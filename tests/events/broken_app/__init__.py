@@ -1,0 +1,1 @@
+"""An app whose handlers cannot be imported."""
