@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
 from django.db.models import Count, Q, Sum
@@ -23,9 +22,10 @@ from django_pgbus.models import Archived, DeadLetter
 from shop import receipts, rows, runs
 from shop.gateway import Gateway
 from shop.importing import Imported
-from shop.jobs import PATH, last_error, open_jobs
+from shop.jobs import PATH, open_jobs
 from shop.models import Customer, Order, Payment, Receipt
 from shop.orders import as_row
+from shop.table import Closing, why
 from shop.tasks import CALLS_AT_ONCE
 
 ROW_TASKS = (f"{PATH}import_order", f"{PATH}write_order")
@@ -38,38 +38,6 @@ class Expected:
     orders: dict[int, Counter[rows.OrderRow]] = field(default_factory=dict)
     lines: dict[int, rows.OrderRow] = field(default_factory=dict)
     broken: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of the table."""
-
-    label: str
-    value: str
-    note: str = ""
-
-
-@dataclass(slots=True)
-class Closing:
-    """The lines of the table, why the dead letters died, and what does not add up."""
-
-    entries: list[Entry] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-
-    def add(self, label: str, value: int | Decimal, note: str = "") -> None:
-        """Append a line."""
-        self.entries.append(Entry(label, f"{value:,.2f}" if isinstance(value, Decimal) else f"{value:,}", note))
-
-    def require(self, what: str, found: Any, wanted: Any) -> None:
-        """Note a problem unless the two are equal."""
-        if found != wanted:
-            self.problems.append(f"{what}: {_short(found)}, but should be {_short(wanted)}")
-
-    def require_at_most(self, what: str, found: int, limit: int) -> None:
-        """Note a problem if there are more."""
-        if found > limit:
-            self.problems.append(f"{what}: {found}, but should be at most {limit}")
 
 
 def expected(path: Path) -> Expected:
@@ -86,7 +54,14 @@ def expected(path: Path) -> Expected:
     return asked
 
 
-def close(path: Path, imported: Imported, gateway: Gateway, *, killed: int, again: Imported | None = None) -> Closing:
+def close(
+    path: Path,
+    imported: Imported,
+    gateway: Gateway,
+    *,
+    killed: int,
+    again: Imported | None = None,
+) -> Closing:
     """
     Return the table for one import into an empty shop, after its last job has ended.
 
@@ -103,9 +78,9 @@ def close(path: Path, imported: Imported, gateway: Gateway, *, killed: int, agai
     stuck = {_order_of(letter) for letter in dead if letter.task not in ROW_TASKS}
     _add_payments(closing, gateway, stuck)
     _add_receipts(closing, stuck)
+    closing.reasons = [why(letter) for letter in dead]
     _add_limits(closing)
     _add_jobs(closing, dead, killed)
-    closing.reasons = [why(letter) for letter in dead]
     closing.reasons += [f"line {line} refused: {reason}" for line, reason in imported.refused]
     return closing
 
@@ -220,12 +195,6 @@ def _add_jobs(closing: Closing, dead: list[DeadLetter], killed: int) -> None:
     closing.require("jobs still waiting", waiting, 0)
 
 
-def why(letter: DeadLetter) -> str:
-    """Return what died after how many attempts, and its last error, as one line."""
-    runs = f"{letter.attempts} attempt{'s' if letter.attempts != 1 else ''}"
-    return f"{letter.task.removeprefix(PATH)} #{letter.id}, {runs}: {last_error(letter)}"
-
-
 def _results(task: str) -> Iterator[str]:
     done = Archived.objects.filter(task=f"{PATH}{task}", outcome=Archived.Outcome.SUCCEEDED)
     return done.values_list("result", flat=True).iterator()
@@ -239,8 +208,3 @@ def _escaped(imported: Imported) -> str:
     if not imported.escaped:
         return ""
     return f"line {', '.join(map(str, imported.escaped))}: characters that cannot be stored were written out"
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 200 else f"{text[:200]}... ({len(value)})"
