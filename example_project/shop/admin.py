@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from shop.models import Customer, Order, Payment, Receipt, Run
+from shop.models import AuditEntry, Customer, Order, Payment, Receipt, Run, SalesDay, StockMovement, Welcome
 
 
 @admin.register(Customer)
@@ -52,3 +52,40 @@ class RunAdmin(admin.ModelAdmin):
     list_display = ("task", "key", "began", "ended")
     list_filter = ("task",)
     search_fields = ("=key",)
+
+
+@admin.register(StockMovement)
+class StockMovementAdmin(admin.ModelAdmin):
+    """What each order took from the stock."""
+
+    list_display = ("order", "quantity", "taken_at")
+    list_select_related = ("order",)
+    search_fields = ("=order__order_id",)
+    raw_id_fields = ("order",)
+
+
+@admin.register(SalesDay)
+class SalesDayAdmin(admin.ModelAdmin):
+    """What was sold on each day."""
+
+    list_display = ("day", "orders", "quantity", "amount")
+    date_hierarchy = "day"
+
+
+@admin.register(Welcome)
+class WelcomeAdmin(admin.ModelAdmin):
+    """Who was welcomed."""
+
+    list_display = ("customer", "sent_to", "sent_at")
+    list_select_related = ("customer",)
+    search_fields = ("=customer__customer_id",)
+    raw_id_fields = ("customer",)
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(admin.ModelAdmin):
+    """Which events there were."""
+
+    list_display = ("topic", "event_id", "published_at", "noted_at")
+    list_filter = ("topic",)
+    search_fields = ("=event_id", "=payload__order_id")

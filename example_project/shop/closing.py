@@ -20,6 +20,7 @@ from django.db.models import Count, Q, Sum
 from django_pgbus import Batch
 from django_pgbus.models import Archived, DeadLetter
 from shop import receipts, rows, runs
+from shop.closing_events import add_events
 from shop.gateway import Gateway
 from shop.importing import Imported
 from shop.jobs import PATH, open_jobs
@@ -61,11 +62,13 @@ def close(
     *,
     killed: int,
     again: Imported | None = None,
+    repeated: int = 0,
 ) -> Closing:
     """
     Return the table for one import into an empty shop, after its last job has ended.
 
-    `again` is what became of the same file when it was imported once more before anybody worked.
+    `again` is what became of the same file when it was imported once more before anybody worked, `repeated` how many
+    events of new orders were published once more.
     """
     closing = Closing()
     dead = list(DeadLetter.objects.filter(task__startswith=PATH).order_by("id"))
@@ -79,6 +82,7 @@ def close(
     _add_payments(closing, gateway, stuck)
     _add_receipts(closing, stuck)
     closing.reasons = [why(letter) for letter in dead]
+    add_events(closing, repeated)
     _add_limits(closing)
     _add_jobs(closing, dead, killed)
     closing.reasons += [f"line {line} refused: {reason}" for line, reason in imported.refused]
@@ -191,7 +195,7 @@ def _add_jobs(closing: Closing, dead: list[DeadLetter], killed: int) -> None:
     closing.add("worker processes killed", killed)
     closing.add("jobs done", Archived.objects.filter(task__startswith=PATH).count())
     closing.add("jobs that became dead letters", len(dead))
-    closing.add("jobs still waiting", waiting)
+    closing.add("jobs still waiting", waiting, "copies of events too")
     closing.require("jobs still waiting", waiting, 0)
 
 

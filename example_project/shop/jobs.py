@@ -1,4 +1,4 @@
-"""The shop's jobs, as the queue has them."""
+"""The shop's jobs, as the queue has them: tasks, and the copies of events that its handlers get."""
 
 from __future__ import annotations
 
@@ -6,15 +6,34 @@ from django.db.models import Count
 
 from django_pgbus.models import Batch, BlockedExecution, DeadLetter, Delayed, Message
 
-PATH = "shop.tasks."
-ORDER = ("import_order", "write_order", "charge_customer", "call_gateway", "send_receipt")
-STEPS = {f"{PATH}{task}": to_come for to_come, task in enumerate(reversed(ORDER), 1)}
+SHOP = "shop."
+PATH = f"{SHOP}tasks."
+HANDLERS = f"{SHOP}handlers."
+
+# What the end of each brings about, at most.
+NEXT = {
+    "tasks.import_order": ("tasks.write_order",),
+    "tasks.write_order": (
+        "tasks.charge_customer",
+        "handlers.take_from_stock",
+        "handlers.count_sales",
+        "handlers.welcome",
+        "handlers.audit",
+    ),
+    "tasks.charge_customer": ("tasks.call_gateway",),
+    "tasks.call_gateway": ("tasks.send_receipt", "handlers.audit"),
+}
+
+
+def steps(job: str) -> int:
+    """Return how many steps a job has before it, its own included."""
+    return 1 + sum(map(steps, NEXT.get(job.removeprefix(SHOP), ())))
 
 
 def open_jobs() -> dict[str, int]:
-    """Return how many jobs of each task have not ended. One statement, so none is missed on its way between tables."""
+    """Return how many jobs of each path have not ended. One statement, so none is missed on its way between tables."""
     counts = [
-        model.objects.filter(task__startswith=PATH).values("task").annotate(number=Count("*")).order_by()
+        model.objects.filter(task__startswith=SHOP).values("task").annotate(number=Count("*")).order_by()
         for model in (Message, Delayed, BlockedExecution)
     ]
     found: dict[str, int] = {}
@@ -30,7 +49,7 @@ def steps_to_come() -> int:
     A batch that is not finished is a step: its report. It is counted first, so what its end enqueues is not missed.
     """
     reports = Batch.objects.filter(finished_at=None).count()
-    return reports + sum(number * STEPS.get(task, 1) for task, number in open_jobs().items())
+    return reports + sum(number * steps(job) for job, number in open_jobs().items())
 
 
 def last_error(letter: DeadLetter) -> str:

@@ -1,4 +1,8 @@
-"""What the shop knows: customers, their orders, what was paid and what was mailed, and which limited jobs ran when."""
+"""
+What the shop knows: customers, their orders, what was paid and what was mailed, and which limited jobs ran when.
+
+And what the handlers of events keep: the stock, the sales of each day, who was welcomed, and every event there was.
+"""
 
 from __future__ import annotations
 
@@ -105,3 +109,66 @@ class Run(models.Model):
 
     def __str__(self) -> str:
         return f"{self.task} for {self.key}"
+
+
+class StockMovement(models.Model):
+    """What an order took from the stock: once, however often it is told."""
+
+    order = models.OneToOneField(Order, verbose_name=_("order"), on_delete=models.PROTECT, primary_key=True)
+    quantity = models.IntegerField(_("quantity"))
+    taken_at = models.DateTimeField(_("taken at"), auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("stock movement")
+        verbose_name_plural = _("stock movements")
+
+    def __str__(self) -> str:
+        return f"{self.quantity} for order {self.order_id}"
+
+
+class SalesDay(models.Model):
+    """What was sold on a day, kept up order by order."""
+
+    day = models.DateField(_("day"), primary_key=True)
+    orders = models.IntegerField(_("orders"), default=0)
+    quantity = models.IntegerField(_("quantity"), default=0)
+    amount = models.DecimalField(_("amount"), max_digits=12, decimal_places=2, default=0)
+
+    class Meta:
+        verbose_name = _("sales of a day")
+        verbose_name_plural = _("sales by day")
+
+    def __str__(self) -> str:
+        return f"Sales of {self.day}"
+
+
+class Welcome(models.Model):
+    """A greeting that was mailed."""
+
+    customer = models.OneToOneField(Customer, verbose_name=_("customer"), on_delete=models.PROTECT, primary_key=True)
+    sent_to = models.EmailField(_("sent to"))
+    sent_at = models.DateTimeField(_("sent at"), auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("welcome")
+        verbose_name_plural = _("welcomes")
+
+    def __str__(self) -> str:
+        return f"Welcome for customer {self.customer_id}"
+
+
+class AuditEntry(models.Model):
+    """An event, as it was published."""
+
+    event_id = models.UUIDField(_("event"), primary_key=True)
+    topic = models.CharField(_("topic"), max_length=255)
+    payload = models.JSONField(_("payload"))
+    published_at = models.DateTimeField(_("published at"))
+    noted_at = models.DateTimeField(_("noted at"), auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("audit entry")
+        verbose_name_plural = _("audit")
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.event_id}"

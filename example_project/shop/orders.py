@@ -17,9 +17,9 @@ def unit_price(row: OrderRow) -> Decimal:
 
 
 @transaction.atomic
-def write(row: OrderRow) -> bool:
+def write(row: OrderRow) -> int:
     """
-    Return True if this call wrote the order, False if the same order is there already.
+    Return how many orders the customer has with this one, 0 if the same order is there already.
 
     An order of that number with other values is a BrokenRowError. The customer is made sure of first and its totals
     are raised last: who waits for another's order holds no lock on a customer that the other needs, so two writers
@@ -37,12 +37,12 @@ def write(row: OrderRow) -> bool:
         },
     )
     if is_new:
-        Customer.objects.filter(pk=row.customer_id).update(
-            orders_placed=F("orders_placed") + 1, spent=F("spent") + row.amount
-        )
-    elif as_row(order) != row:
+        customer = Customer.objects.filter(pk=row.customer_id)
+        customer.update(orders_placed=F("orders_placed") + 1, spent=F("spent") + row.amount)
+        return customer.values_list("orders_placed", flat=True).get()  # locked by the update, so no other order gets it
+    if as_row(order) != row:
         raise BrokenRowError(f"order {row.order_id} is already written with other values")
-    return is_new
+    return 0
 
 
 def as_row(order: Order) -> OrderRow:

@@ -90,6 +90,11 @@ def validate(row: dict[str, Any]) -> OrderRow:
     )
 
 
+def from_json(data: dict[str, Any]) -> OrderRow:
+    """Return the row that `as_json` made this of, whatever else was put beside it; raises BrokenRowError."""
+    return validate({name: str(data[name]) for name in COLUMNS if name in data})
+
+
 def identity(row: dict[str, Any]) -> str:
     """
     Return what makes two rows the same: the number of their order, or all they hold where they are no order.

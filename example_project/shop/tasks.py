@@ -7,6 +7,8 @@ The first three are `transactional`: what they write, the next task they enqueue
 so each has exactly one effect. The gateway and the mail stand outside the database; there "once" comes from asking by
 order number, and the next step is enqueued by the transaction that records the answer.
 
+Who else wants to know of an order hears of it by an event (`events.py`), published in the same transactions.
+
 The rows of a file are a batch (`importing.py`): when all of them are through `import_order`, `mail_report` is enqueued, and
 `mail_broken_rows` if any gave up.
 
@@ -20,7 +22,7 @@ from typing import Any, Final
 from django.db import transaction
 
 from django_pgbus import ensures_uniqueness, limits_concurrency, task
-from shop import orders, payments, receipts, reports, rows, runs
+from shop import events, orders, payments, receipts, reports, rows, runs
 from shop.models import Order
 
 CALLS_AT_ONCE: Final = 4  # of the gateway, which allows no more
@@ -50,14 +52,16 @@ def import_order(row: dict[str, Any], line: int | None = None) -> dict[str, Any]
 
 @task(queue_name="orders", transactional=True, backoff=unless_broken)
 def write_order(row: dict[str, Any]) -> dict[str, Any]:
-    """Write the order and its customer; hand a new one on to be paid."""
-    order = rows.validate({name: str(value) for name, value in row.items()})
+    """Write the order and its customer; tell of a new one, and hand it on to be paid."""
+    order = rows.from_json(row)
     written = orders.write(order)
+    if written:
+        events.order_created(order, nth_of_customer=written)
     if written and order.amount:
         charge_customer.enqueue(order.order_id, order.customer_id)
     elif written:
         send_receipt.enqueue(order.order_id)
-    return {"order": order.order_id, "written": written}
+    return {"order": order.order_id, "written": written > 0}
 
 
 @limits_concurrency(to=1, key=lambda order_id, customer_id: f"customer-{customer_id}")
@@ -80,6 +84,7 @@ def call_gateway(order_id: int) -> dict[str, Any]:
     with transaction.atomic():
         recorded = payments.record(order, reference)
         if recorded:
+            events.order_paid(order, reference)
             send_receipt.enqueue(order_id)
     return {"order": order_id, "reference": reference, "recorded": recorded}
 

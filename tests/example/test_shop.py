@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from io import StringIO
@@ -18,19 +20,54 @@ from django.contrib.auth import get_user_model
 from django.core import mail
 from django.core.management import CommandError, call_command
 from django.core.management.base import OutputWrapper
-from django.db import connections
+from django.db import connections, transaction
 from django.test import SimpleTestCase, TestCase, TransactionTestCase, override_settings
 from django.urls import reverse
-from shop import closing, importing, jobs, orders, payments, receipts, reports, rows, runs, tasks
+from shop import (
+    bookkeeping,
+    closing,
+    closing_events,
+    events,
+    handlers,
+    importing,
+    jobs,
+    orders,
+    payments,
+    receipts,
+    reports,
+    rows,
+    runs,
+    tasks,
+    welcomes,
+)
+from shop.demo import repeats
 from shop.demo.fresh import empty_shop
 from shop.demo.progress import Progress
 from shop.gateway import Gateway
-from shop.models import Customer, Order, Payment, Receipt, Run
+from shop.models import AuditEntry, Customer, Order, Payment, Receipt, Run, SalesDay, StockMovement, Welcome
 
-from django_pgbus import Batch, TaskSuperseded
-from django_pgbus.models import Archived, BatchCount, BlockedExecution, DeadLetter, Message, UniquenessKey
+from django_pgbus import Batch, Event, TaskSuperseded, publish
+from django_pgbus.events.handlers import handlers as declared
+from django_pgbus.idempotency import claims
+from django_pgbus.models import (
+    Archived,
+    BatchCount,
+    BlockedExecution,
+    DeadLetter,
+    EventCount,
+    Message,
+    ProcessedEvent,
+    UniquenessKey,
+)
 from django_pgbus.models import Batch as BatchRow
-from django_pgbus.testing import run_enqueued
+from django_pgbus.testing import (
+    assert_not_published,
+    assert_published,
+    declare_subscriptions,
+    deliver_published,
+    published,
+    run_enqueued,
+)
 
 GOOD = {"order_id": "17", "customer_id": "3", "placed_on": "1997-01-18", "quantity": "2", "amount": "29.73"}
 HEADER = "order_id,customer_id,placed_on,quantity,amount\n"
@@ -48,6 +85,11 @@ def order_file(text: str | bytes) -> Iterator[Path]:
 
 def enqueued(name: str) -> list[Message]:
     return list(Message.objects.filter(task=f"shop.tasks.{name}").order_by("id"))
+
+
+def enqueued_copies() -> list[str]:
+    copies = Message.objects.filter(task__startswith=jobs.HANDLERS).order_by("task")
+    return [each.task.removeprefix(jobs.HANDLERS) for each in copies]
 
 
 def parked() -> list[str]:
@@ -241,7 +283,7 @@ class Reports(TestCase):
         run_enqueued(queues=["mail", "orders"])
         assert not enqueued("mail_report")
         assert reports.arrived(Batch.get(imported.batch)) is None
-        assert jobs.steps_to_come() == 3 * len(jobs.ORDER) + 1
+        assert jobs.steps_to_come() == 3 * jobs.steps("shop.tasks.import_order") + 1
 
     def test_a_file_of_orders_that_are_being_imported_is_nothing_new(self) -> None:
         with order_file(self.TEXT) as path:
@@ -345,6 +387,150 @@ class Steps(TestCase):
         assert tasks.unless_broken(OSError(), None) == 0.5
 
 
+class Telling(TestCase):
+    def setUp(self) -> None:
+        declare_subscriptions()
+
+    def test_a_new_order_is_told_once_with_what_it_was_written_from(self) -> None:
+        for _ in range(2):
+            tasks.write_order.call(row().as_json())
+        (event,) = assert_published(events.CREATED, {**row().as_json(), "nth_of_customer": 1}, count=1)
+        assert rows.from_json(event.payload) == row()
+        assert len(enqueued_copies()) == 4
+
+    def test_an_order_is_told_with_its_place_among_those_of_its_customer(self) -> None:
+        for number, customer in (("17", "3"), ("18", "3"), ("19", "4")):
+            tasks.write_order.call(row(order_id=number, customer_id=customer).as_json())
+        told = {event.payload["order_id"]: event.payload["nth_of_customer"] for event in published()}
+        assert told == {17: 1, 18: 2, 19: 1}
+
+    def test_an_order_that_is_not_written_is_not_told(self) -> None:
+        orders.write(row())
+        with pytest.raises(rows.BrokenRowError):
+            tasks.write_order.call(row(quantity="3").as_json())
+        assert_not_published("orders.#")
+
+    def test_what_is_rolled_back_was_not_told(self) -> None:
+        with transaction.atomic():
+            tasks.write_order.call(row().as_json())
+            transaction.set_rollback(True)
+        assert_not_published("orders.#")
+
+    def test_a_payment_is_told_once_when_it_is_recorded(self) -> None:
+        orders.write(row())
+        with Gateway(failures=0, latency=0) as gateway, override_settings(SHOP_GATEWAY_URL=gateway.url):
+            for _ in range(2):
+                tasks.call_gateway.call(17)
+        paid = {"order_id": 17, "amount": "29.73", "reference": "charge-17"}
+        assert_published(events.PAID, paid, count=1)
+        assert enqueued_copies() == ["audit"]
+
+
+@override_settings(MAILERS={"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}})  # Django 6.1
+class Handlers(TestCase):
+    def setUp(self) -> None:
+        declare_subscriptions()
+
+    def order(self, **changes: str) -> rows.OrderRow:
+        order = row(**changes)
+        events.order_created(order, nth_of_customer=orders.write(order))
+        return order
+
+    def again(self) -> None:
+        """Publish everything once more, under the same ids."""
+        for event in published():
+            publish(event.topic, event.payload, event_id=event.id)
+
+    def test_each_has_a_queue_to_itself_and_says_how_its_effect_counts_once(self) -> None:
+        found = {
+            name: (handler.queue, handler.idempotent, handler.policy.transactional)
+            for name in ("take_from_stock", "count_sales", "welcome", "audit")
+            for handler in [declared[f"{jobs.HANDLERS}{name}"]]
+        }
+        assert found == {
+            "take_from_stock": ("@stock", False, True),
+            "count_sales": ("@analytics", True, True),
+            "welcome": ("@mail", False, False),
+            "audit": ("@events", False, True),
+        }
+
+    def test_what_was_ordered_is_taken_from_the_stock_once(self) -> None:
+        self.order()
+        self.order(order_id="18", quantity="5")
+        self.again()
+        assert len(deliver_published("stock")) == 4
+        assert dict(StockMovement.objects.values_list("order_id", "quantity")) == {17: 2, 18: 5}
+
+    def test_sales_are_added_up_by_day_once_for_each_event(self) -> None:
+        self.order()
+        self.order(order_id="18", customer_id="4", quantity="1", amount="5.00")
+        self.order(order_id="19", placed_on="1997-01-19")
+        self.again()
+        assert len(deliver_published("analytics")) == 3
+        self.again()
+        assert deliver_published("analytics") == []
+        sales = SalesDay.objects.order_by("day").values_list("day", "orders", "quantity", "amount")
+        assert list(sales) == [
+            (date(1997, 1, 18), 2, 3, Decimal("34.73")),
+            (date(1997, 1, 19), 1, 2, Decimal("29.73")),
+        ]
+        skipped = Archived.objects.filter(outcome=Archived.Outcome.SKIPPED)
+        assert set(skipped.values_list("task", flat=True)) == {"shop.handlers.count_sales"}
+
+    def test_adding_a_sale_twice_would_be_wrong(self) -> None:
+        for _ in range(2):
+            bookkeeping.count_sale(row())
+        assert SalesDay.objects.get().orders == 2
+
+    def test_a_customer_is_welcomed_at_the_first_order(self) -> None:
+        self.order()
+        self.order(order_id="18")
+        deliver_published("mail")
+        self.again()
+        deliver_published("mail")
+        (letter,) = mail.outbox
+        assert letter.message()["Message-ID"] == "<welcome-3@shop.example.com>"
+        assert Welcome.objects.get().sent_to == "customer-3@example.com"
+
+    def test_a_customer_whom_the_host_does_not_know_is_the_failure_of_this_handler_alone(self) -> None:
+        self.order(customer_id="50")
+        delivered = deliver_published(include_delayed=True, raise_failures=False)
+        errors = [one.error for one in delivered if one.handler == "shop.handlers.welcome"]
+        assert [type(error) for error in errors] == [welcomes.RefusedError] * 4
+        assert [one.error for one in delivered if one.handler != "shop.handlers.welcome"] == [None] * 3
+        letter = DeadLetter.objects.get()
+        assert (letter.task, letter.attempts) == ("shop.handlers.welcome", 4)
+        assert jobs.last_error(letter).endswith("550 customer-50@example.com: no such mailbox")
+        assert StockMovement.objects.exists()
+        assert SalesDay.objects.get().orders == 1
+        assert AuditEntry.objects.exists()
+        assert not mail.outbox
+        assert not Welcome.objects.exists()
+
+    def test_the_host_is_asked_again_soon(self) -> None:
+        (event,) = self.published_once()
+        assert handlers.shortly(welcomes.RefusedError(), replace(event, attempt=3)) == pytest.approx(1.6)
+
+    def test_the_audit_has_every_event_once(self) -> None:
+        (created,) = self.published_once()
+        events.order_paid(Order.objects.get(), "charge-17")
+        publish("orders.returned.partly", {"order_id": 17})  # a topic to come
+        publish("customers.moved", {"customer_id": 3})
+        self.again()
+        deliver_published("events")
+        kept = AuditEntry.objects.order_by("published_at")
+        assert [each.topic for each in kept] == ["orders.created", "orders.paid", "orders.returned.partly"]
+        assert (kept[0].pk, kept[0].payload, kept[0].published_at) == (
+            created.id,
+            created.payload,
+            created.published_at,
+        )
+
+    def published_once(self) -> list[Event]:
+        self.order()
+        return assert_published(events.CREATED, count=1)
+
+
 class AtOnce(TestCase):
     def note(self, key: str, began: float, ended: float) -> None:
         start = datetime(2026, 1, 1, tzinfo=UTC)
@@ -406,17 +592,19 @@ class WritingTogether(TransactionTestCase):
     def test_twenty_orders_of_new_customers_each_sent_twice(self) -> None:
         asked = [row(order_id=str(number), customer_id=str(1 + number % 2)) for number in range(1, 21)] * 2
 
-        def write(order: rows.OrderRow) -> bool:
+        def write(order: rows.OrderRow) -> int:
             try:
                 return orders.write(order)
             finally:
                 connections.close_all()
 
         with ThreadPoolExecutor(8) as pool:
-            assert sum(pool.map(write, asked)) == 20
+            nths = sorted(pool.map(write, asked))
+        assert nths == [0] * 20 + sorted([*range(1, 11)] * 2)  # each is told which of its customer's orders it is
         assert list(Customer.objects.order_by("pk").values_list("orders_placed", flat=True)) == [10, 10]
 
 
+@override_settings(MAILERS={"default": {"BACKEND": "django.core.mail.backends.locmem.EmailBackend"}})  # Django 6.1
 class ClosingTable(TestCase):
     """A shop whose jobs ended as they should, put there by hand; then one thing after another is off."""
 
@@ -428,23 +616,26 @@ class ClosingTable(TestCase):
         batch = BatchRow.objects.create(
             properties="{}", callbacks="{}", total=3, succeeded=2, failed=1, finished_at=datetime.now(UTC)
         )
-        mails = f"Message-ID: <order-17@shop.example.com>\nMessage-ID: <import-{batch.id}@shop.example.com>\n"
+        mailed = ("order-17", f"import-{batch.id}", "welcome-3")
+        mails = "".join(f"Message-ID: <{about}@shop.example.com>\n" for about in mailed)
         (Path(folder.name) / "1.log").write_text(mails)
         settings = override_settings(SHOP_MAIL_FOLDER=folder.name)
         settings.enable()
         self.addCleanup(settings.disable)
         self.gateway = Gateway(failures=0, latency=0)
         self.addCleanup(self.gateway._server.server_close)
-        orders.write(row())
+        declare_subscriptions()
+        events.order_created(row(), nth_of_customer=orders.write(row()))
         order = Order.objects.get()
         payments.charge(order)
         payments.record(order, "charge-17")
+        events.order_paid(order, "charge-17")
+        deliver_published()
         self.gateway.charge(17, 2973)
         Receipt.objects.create(order=order, sent_to="x@example.com")
         self.ended("write_order", '{"order": 17, "written": true}')
         self.ended("write_order", '{"order": 17, "written": false}')
         DeadLetter.objects.create(
-            id=900,
             task="shop.tasks.import_order",
             queue="imports",
             payload="{}",
@@ -454,10 +645,10 @@ class ClosingTable(TestCase):
             errors=[{"traceback": "Traceback ...\nshop.rows.BrokenRowError: line 3: placed_on is not a date\n"}],
         )
         self.imported = importing.Imported(batch=batch.id, read=3, enqueued=3)
+        self.repeated = 0
 
     def ended(self, task: str, result: str) -> None:
         Archived.objects.create(
-            id=1000 + Archived.objects.count(),
             task=f"shop.tasks.{task}",
             queue="orders",
             payload="{}",
@@ -467,7 +658,10 @@ class ClosingTable(TestCase):
 
     def close(self) -> closing.Closing:
         with order_file(self.TEXT) as path:
-            return closing.close(path, self.imported, self.gateway, killed=1)
+            return closing.close(path, self.imported, self.gateway, killed=1, repeated=self.repeated)
+
+    def values(self) -> dict[str, str]:
+        return {entry.label.strip(): entry.value for entry in self.close().entries}
 
     def problems(self) -> str:
         return "\n".join(self.close().problems)
@@ -476,6 +670,11 @@ class ClosingTable(TestCase):
         table = self.close()
         assert table.problems == []
         assert {entry.label: entry.value for entry in table.entries}["amount"] == "29.73"
+        values = self.values()
+        assert (values["events published"], values["copies for handlers"], values["done"]) == ("2", "5", "5")
+        assert (values["skipped as duplicates"], values["lost"]) == ("0", "0")
+        assert (values["taken from stock"], values["amount of these days"]) == ("2", "29.73")
+        assert (values["entries of the audit"], values["customers welcomed"]) == ("2", "1")
         (reason,) = table.reasons
         assert "line 3: placed_on is not a date" in reason
         assert "1 attempt:" in reason
@@ -538,12 +737,117 @@ class ClosingTable(TestCase):
         with tempfile.TemporaryDirectory() as empty, override_settings(SHOP_MAIL_FOLDER=empty):
             assert "whether its report was mailed" in self.problems()
 
+    def test_duplicates_are_counted_and_change_nothing(self) -> None:
+        self.repeated = len(repeats.publish_again())
+        deliver_published()
+        assert self.close().problems == []
+        values = self.values()
+        assert (values["events published"], values["published once more"]) == ("2", "1")
+        assert (values["copies for handlers"], values["done"], values["skipped as duplicates"]) == ("9", "8", "1")
+
+    def test_a_duplicate_that_was_not_skipped_is_seen(self) -> None:
+        self.repeated = len(repeats.publish_again())
+        ProcessedEvent.objects.all().delete()
+        claims.completed.clear()
+        deliver_published()
+        problems = self.problems()
+        assert "copies skipped as duplicates: {}, but should be {'count_sales': 1}" in problems
+        assert "sales by day" in problems
+
+    def test_skips_that_were_counted_otherwise_are_seen(self) -> None:
+        EventCount.objects.create(status="skipped", name="shop.handlers.count_sales", amount=2)
+        assert "skipped copies, as pgbus counted them: 2, but should be 0" in self.problems()
+
+    def test_a_copy_that_vanished_is_lost(self) -> None:
+        Archived.objects.filter(task="shop.handlers.take_from_stock").delete()
+        assert self.values()["lost"] == "1"
+        assert "copies of each handler" in self.problems()
+
+    def test_an_order_that_nobody_was_told_of_is_seen(self) -> None:
+        Archived.objects.filter(topic=events.CREATED).delete()
+        assert "events: Counter({'orders.paid': 1}), but should be" in self.problems()
+
+    def test_an_order_that_was_told_twice_is_seen(self) -> None:
+        events.order_created(row(), nth_of_customer=1)
+        deliver_published()
+        problems = self.problems()
+        assert "events: Counter({'orders.created': 2" in problems
+        assert "sales by day" in problems
+        assert "orders and payments in the audit" in problems
+
+    def test_a_stock_that_differs_from_the_orders_is_seen(self) -> None:
+        StockMovement.objects.update(quantity=4)
+        assert "quantities taken from stock: {17: 4}, but should be {17: 2}" in self.problems()
+
+    def test_sales_that_were_added_twice_are_seen(self) -> None:
+        bookkeeping.count_sale(row())
+        assert "sales by day" in self.problems()
+
+    def test_an_event_that_the_audit_has_not_is_seen(self) -> None:
+        AuditEntry.objects.filter(topic=events.PAID).delete()
+        problems = self.problems()
+        assert "events in the audit" in problems
+        assert "orders and payments in the audit" in problems
+
+    def test_a_customer_who_was_not_welcomed_is_seen(self) -> None:
+        Welcome.objects.all().delete()
+        assert "customers welcomed: set(), but should be {3}" in self.problems()
+
+    def test_a_welcome_that_was_never_mailed_is_seen(self) -> None:
+        with tempfile.TemporaryDirectory() as empty, override_settings(SHOP_MAIL_FOLDER=empty):
+            assert "welcomes without a mail" in self.problems()
+
+    @mock.patch.object(welcomes, "UNKNOWN_EVERY", 3)
+    def test_a_handler_that_failed_alone_is_told_with_its_reason(self) -> None:
+        Welcome.objects.all().delete()
+        copy = Archived.objects.get(task="shop.handlers.welcome")
+        copy.delete()
+        DeadLetter.objects.create(
+            task=copy.task,
+            queue=copy.queue,
+            payload=copy.payload,
+            event_id=copy.event_id,
+            topic=copy.topic,
+            attempts=4,
+            reason=DeadLetter.Reason.EXHAUSTED,
+            errors=[{"traceback": "Traceback ...\nshop.welcomes.RefusedError: 550 no such mailbox\n"}],
+        )
+        table = self.close()
+        assert table.problems == []
+        assert re.fullmatch(
+            r"welcome #\d+, 4 attempts: shop.welcomes.RefusedError: 550 no such mailbox", table.reasons[1]
+        )
+        values = self.values()
+        assert (values["events of which one handler failed"], values["handlers that had done theirs"]) == ("1", "3")
+        with mock.patch.object(closing_events, "MOST_REASONS", 0):
+            assert self.close().reasons[1:] == ["and 1 more of handlers"]
+        Archived.objects.filter(task="shop.handlers.audit", event_id=copy.event_id).delete()
+        assert "others that had done theirs: 2, but should be 3" in self.problems()
+
+    def test_a_handler_that_fails_without_need_is_seen(self) -> None:
+        with mock.patch.object(bookkeeping, "keep", side_effect=OSError("the disk is full")):
+            events.order_paid(Order.objects.get(), "charge-17")
+            deliver_published(include_delayed=True, raise_failures=False)
+        assert "handlers that failed: {('audit', None)}, but should be set()" in self.problems()
+
+    def test_a_copy_that_still_waits_is_seen(self) -> None:
+        events.order_paid(Order.objects.get(), "charge-17")
+        assert "jobs still waiting: 1" in self.problems()
+        assert jobs.open_jobs() == {"shop.handlers.audit": 1}
+        assert jobs.steps_to_come() == 1
+
     def test_a_job_that_still_waits_is_seen(self) -> None:
         tasks.send_receipt.enqueue(17)
         assert "jobs still waiting: 1" in self.problems()
         tasks.call_gateway.enqueue(17)  # parked
         assert jobs.open_jobs() == {"shop.tasks.send_receipt": 1, "shop.tasks.call_gateway": 1}
-        assert jobs.steps_to_come() == 3
+        assert jobs.steps_to_come() == 4
+
+    def test_each_step_knows_what_comes_after_it(self) -> None:
+        steps = [jobs.steps(f"{jobs.PATH}{name}") for name in ("import_order", "write_order", "charge_customer")]
+        assert steps == [10, 9, 4]
+        assert jobs.steps(f"{jobs.PATH}call_gateway") == 3
+        assert jobs.steps(f"{jobs.HANDLERS}audit") == jobs.steps(f"{jobs.PATH}send_receipt") == 1
 
 
 class Files(SimpleTestCase):
@@ -588,7 +892,11 @@ class ProgressBar(SimpleTestCase):
 
 class Demonstration(TestCase):
     def test_it_begins_with_an_empty_shop_and_nothing_held(self) -> None:
-        orders.write(row())
+        declare_subscriptions()
+        events.order_created(row(), nth_of_customer=orders.write(row()))
+        publish("orders.of_no_interest")
+        deliver_published(["stock", "analytics"])
+        repeats.publish_again()
         tasks.import_order.enqueue(GOOD)
         tasks.call_gateway.enqueue(17)
         with order_file(HEADER + "1,3,1997-01-18,2,29.73\n") as path:
@@ -596,7 +904,9 @@ class Demonstration(TestCase):
         with tempfile.TemporaryDirectory() as folder, override_settings(SHOP_MAIL_FOLDER=folder):
             empty_shop()
         assert jobs.open_jobs() == {}
-        for model in (Order, Customer, UniquenessKey, BatchRow, BatchCount):
+        for model in (Message, Archived, ProcessedEvent, EventCount, UniquenessKey, BatchRow, BatchCount):
+            assert not model.objects.exists()
+        for model in (Order, Customer, StockMovement, SalesDay):
             assert not model.objects.exists()
 
 
@@ -611,6 +921,16 @@ class Pages(TestCase):
     def test_the_admin_lists_what_the_shop_has(self) -> None:
         self.client.force_login(get_user_model().objects.create_superuser("admin"))
         orders.write(row())
-        for model in ("customer", "order", "payment", "receipt", "run"):
+        for model in (
+            "customer",
+            "order",
+            "payment",
+            "receipt",
+            "run",
+            "stockmovement",
+            "salesday",
+            "welcome",
+            "auditentry",
+        ):
             with self.subTest(model=model):
                 assert self.client.get(reverse(f"admin:shop_{model}_changelist")).status_code == 200

@@ -58,6 +58,15 @@ def test_the_demonstration_adds_up_twice_in_a_row(tmp_path: Path) -> None:
         assert 1 <= int(closing["most gateway calls at once"]) <= 4
         assert closing["worker processes killed"] == "1"
         assert int(closing["reports mailed"]) >= 1
+        assert closing["events published"] == "798"
+        assert closing["published once more"] == closing["skipped as duplicates"] == "20"
+        assert (closing["copies for handlers"], closing["lost"]) == ("2,078", "0")
+        assert closing["taken from stock"] == closing["quantity of these days"] == closing["quantity"]
+        assert closing["amount of these days"] == closing["amount"]
+        assert closing["entries of the audit"] == "798"
+        assert closing["customers welcomed"] == "109"
+        assert closing["events of which one handler failed"] == "2"
+        assert "RefusedError: 550 customer-50@example.com: no such mailbox" in printed
         assert "its report is mailed" in printed
         assert "Everything adds up." in printed
         assert "/admin/" in printed
@@ -72,7 +81,11 @@ def test_the_real_file_with_a_kill_every_second(tmp_path: Path) -> None:
     assert closing["customers"] == "2,357"
     assert closing["amount"] == "244,091.94"
     assert closing["quantity"] == "16,479"
-    assert closing["rows lost"] == "0"
+    assert closing["rows lost"] == closing["lost"] == "0"
+    assert closing["taken from stock"] == closing["quantity of these days"] == "16,479"
+    assert closing["amount of these days"] == "244,091.94"
+    assert closing["skipped as duplicates"] == "20"
+    assert closing["events of which one handler failed"] == "47"
     assert closing["most charges of a customer at once"] == "1"
     assert 1 <= int(closing["most gateway calls at once"]) <= 4
     assert int(closing["worker processes killed"]) > 3

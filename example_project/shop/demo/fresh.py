@@ -9,6 +9,7 @@ from pathlib import Path
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import transaction
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from django_pgbus.conf import get_settings
@@ -19,31 +20,51 @@ from django_pgbus.models import (
     BlockedExecution,
     DeadLetter,
     Delayed,
+    EventCount,
     Message,
+    ProcessedEvent,
     Semaphore,
     Slot,
     UniquenessKey,
     Worker,
 )
 from shop.importing import TITLE
-from shop.jobs import PATH
-from shop.models import Customer, Order, Payment, Receipt, Run
+from shop.jobs import HANDLERS, SHOP
+from shop.models import (
+    AuditEntry,
+    Customer,
+    Order,
+    Payment,
+    Receipt,
+    Run,
+    SalesDay,
+    StockMovement,
+    Welcome,
+)
 
 ADMIN = "admin"
+SHOP_MODELS = (Run, AuditEntry, SalesDay, StockMovement, Welcome, Receipt, Payment, Order, Customer)
+TOPICS = "orders."
 
 
 def empty_shop() -> None:
-    """Delete the shop's rows, its jobs in any state with what they hold, its imports and mails; nobody may be working."""
+    """
+    Delete the shop's rows, its jobs and copies of events in any state with what they hold, its imports and mails.
+
+    Nobody may be working.
+    """
     with transaction.atomic():
-        for shop_model in (Run, Receipt, Payment, Order, Customer):
+        for shop_model in SHOP_MODELS:
             shop_model.objects.all().delete()
         for job_model in (Message, Delayed, BlockedExecution):
-            jobs = job_model.objects.filter(task__startswith=PATH)
+            jobs = job_model.objects.filter(task__startswith=SHOP)
             for held in (Slot, UniquenessKey):
                 held.objects.filter(message_id__in=jobs.values("id")).delete()
             jobs.delete()
         for ended_model in (Archived, DeadLetter):
-            ended_model.objects.filter(task__startswith=PATH).delete()
+            ended_model.objects.filter(task__startswith=SHOP).delete()
+        ProcessedEvent.objects.filter(handler__startswith=HANDLERS).delete()
+        EventCount.objects.filter(Q(name__startswith=HANDLERS) | Q(name__startswith=TOPICS)).delete()
         batches = Batch.objects.filter(description__startswith=TITLE)
         BatchCount.objects.filter(batch_id__in=batches.values("id")).delete()
         batches.delete()

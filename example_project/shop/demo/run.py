@@ -16,7 +16,7 @@ from django.core.management.base import OutputWrapper
 from django_pgbus import Batch
 from shop import reports
 from shop.closing import Closing, close
-from shop.demo import fresh
+from shop.demo import fresh, repeats
 from shop.demo.progress import Progress
 from shop.demo.workers import MANAGE, Workers
 from shop.gateway import Gateway
@@ -55,9 +55,9 @@ def run(plan: Plan, out: OutputWrapper) -> bool:
         imported, again = enqueue(plan, progress)
         workers = stack.enter_context(Workers(plan.workers, logs=logs(), environment={"SHOP_GATEWAY_URL": gateway.url}))
         progress.say(f"Workers: {plan.workers} x manage.py runworker, their logs in {logs()}")
-        watch(plan, workers, imported, progress)
+        repeated = watch(plan, workers, imported, progress)
         stopped = [] if plan.serve else workers.stop()
-        closing = close(plan.file, imported, gateway, killed=workers.killed, again=again)
+        closing = close(plan.file, imported, gateway, killed=workers.killed, again=again, repeated=repeated)
         closing.require("exit codes of the workers", stopped, [0] * len(stopped))
         closing.require("whether a worker was killed", workers.killed > 0, imported.enqueued > 0)
         tell(closing, progress)
@@ -97,14 +97,24 @@ def enqueue(plan: Plan, progress: Progress) -> tuple[Imported, Imported]:
     return imported, again
 
 
-def watch(plan: Plan, workers: Workers, imported: Imported, progress: Progress) -> None:
-    """Wait until every job has ended, killing a worker now and then, or until nothing moves any more."""
+def watch(plan: Plan, workers: Workers, imported: Imported, progress: Progress) -> int:
+    """
+    Wait until every job has ended, killing a worker now and then, or until nothing moves any more.
+
+    On the way some events are published once more, as soon as there are enough; return how many.
+    """
     total, to_come = steps_to_come(), -1
+    repeated: int | None = None
     moved = killed = time.monotonic()
     batch, report = Batch.get(imported.batch), None
     while to_come:
         before, began = to_come, time.monotonic()
         to_come = steps_to_come()
+        if repeated is None and (not to_come or repeats.are_there_enough()):
+            heard = repeats.publish_again()
+            repeated = len(heard)
+            progress.say(f"Published once more, under the same ids: the events of {repeated} orders")
+            total, to_come = total + sum(heard), steps_to_come()
         share = 1 - to_come / total if to_come else 1.0
         now = time.monotonic()
         time.sleep(min(max(LOOK, 5 * (now - began)), LONGEST))
@@ -121,6 +131,7 @@ def watch(plan: Plan, workers: Workers, imported: Imported, progress: Progress) 
         for line in workers.keep_going():
             progress.say(line)
     progress.end()
+    return repeated or 0
 
 
 def _is_time_to_kill(plan: Plan, share: float, killed: int, since: float) -> bool:
