@@ -24,8 +24,8 @@ def declare(declared: Iterable[Handler] | None = None) -> int:
     A handler's patterns replace those that were stored of it; those of handlers that are not given stay as they are:
     they may belong to another deployable. Locks: subscriptions.
     """
-    chosen = list(handlers.values()) if declared is None else list(declared)
-    rows = sorted((handler.path, pattern, handler) for handler in chosen for pattern in handler.patterns)
+    chosen = {handler.path: handler for handler in (handlers.values() if declared is None else declared)}
+    rows = [(path, pattern, chosen[path]) for path in sorted(chosen) for pattern in sorted(chosen[path].patterns)]
     if not rows:
         return 0
     patterns = [compiled(pattern) for _, pattern, _ in rows]

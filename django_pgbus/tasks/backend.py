@@ -138,7 +138,7 @@ class PgbusBackend(BaseTaskBackend):
         """Return the result of a task wherever it is, or raise TaskResultDoesNotExist, also for ids that cannot be."""
         id = results.parsed_id(result_id)
         found = None if id is None else lifecycle.find(id)
-        if found is None:
+        if found is None or found.topic is not None:  # a handler's copy of an event is no task
             raise TaskResultDoesNotExist(result_id)
         return results.stored(found, self.alias)
 
