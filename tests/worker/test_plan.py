@@ -9,8 +9,11 @@ from argparse import ArgumentTypeError
 import pytest
 from django.test import override_settings
 
+from django_pgbus import task
+from django_pgbus.tasks.compat import InvalidTask
 from django_pgbus.worker import options
 from django_pgbus.worker.plan import Capsule, ProcessPlan, WorkerPlan, make_plan, parse_queues
+from tests.jobs import noop
 
 
 def process_plan(**given):
@@ -57,7 +60,84 @@ def test_excluded_queues_are_left_alone_by_every_capsule():
     assert second.choose(["default", "reports_big", "reports_small"]) == ["default", "reports_small"]
 
 
-@pytest.mark.parametrize("text", ["default,mail: 10; critical: 5", "*: 3", "mail_*,*,!reports: 20", "a b: 1"])
+QUEUES = ["@events", "@mail", "@mail_in", "default", "mail", "mail_in"]
+
+
+@pytest.mark.parametrize(
+    ("text", "served"),
+    [
+        ("*", ["default", "mail", "mail_in"]),
+        ("@*", ["@events", "@mail", "@mail_in"]),
+        ("@mail*", ["@mail", "@mail_in"]),
+        ("@mail_*", ["@mail_in"]),
+        ("@mail", ["@mail"]),
+        ("mail*", ["mail", "mail_in"]),
+        ("*, @*", QUEUES),
+        ("*, @mail", ["default", "mail", "mail_in", "@mail"]),
+        ("*, @*, !@mail*", ["@events", "default", "mail", "mail_in"]),
+        ("*, @*, !mail*", ["@events", "@mail", "@mail_in", "default"]),
+        ("*, @*, !*", ["@events", "@mail", "@mail_in"]),
+        ("*, @*, !@*", ["default", "mail", "mail_in"]),
+        ("*, !@mail", ["default", "mail", "mail_in"]),
+        ("@*, !@mail", ["@events", "@mail_in"]),
+        ("@*, !mail", ["@events", "@mail", "@mail_in"]),
+    ],
+)
+def test_queues_of_events_are_meant_where_an_at_is_written_only(text, served):
+    (capsule,) = parse_queues(text, threads=1)
+
+    assert capsule.choose(QUEUES) == served
+    assert [queue for queue in QUEUES if capsule.serves(queue)] == sorted(served)
+    assert parse_queues(f"{text}: 1", threads=1) == (capsule,)
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("*, @*", {"default": 0, "@events": 0, "mail": 0}),
+        ("@*, *", {"default": 0, "@events": 0, "mail": 0}),
+        ("mail, *, @*", {"mail": 0, "default": 1, "@events": 1}),
+        ("@mail, mail, @*, *", {"@mail": 0, "mail": 1, "default": 2, "@events": 2}),
+        ("*, mail, @*", {"mail": 0, "default": 0, "@events": 2}),
+        ("@*, mail, *", {"@events": 0, "mail": 1, "default": 2}),
+        ("@mail*, @*, *", {"@mail": 0, "@events": 1, "default": 1}),
+        ("*, @mail*", {"default": 0, "@mail": 1, "@events": None}),
+    ],
+)
+def test_tasks_and_events_take_turns_where_both_stars_stand_side_by_side(text, ranks):
+    (capsule,) = parse_queues(text, threads=1)
+
+    assert {queue: capsule.place(queue) for queue in ranks} == ranks
+
+
+def test_events_get_a_group_of_their_own_beside_the_queues_that_are_named():
+    assert make_plan(events=True, threads=3).process.queues_text == "@*: 3"
+    assert make_plan(queues="mail: 2; *", events=True, threads=3).process.queues_text == "mail: 2; *: 3; @*: 3"
+    assert make_plan(events=True, excluded="@slow", threads=1).process.queues_text == "@*,!@slow: 1"
+    with override_settings(PGBUS={"QUEUES": "default"}):
+        assert make_plan(events=True, threads=1).process.queues_text == "@*: 1"
+
+
+def test_without_being_told_a_worker_does_both():
+    plan = make_plan(threads=1).process
+
+    assert plan.queues_text == "*,@*: 1"
+    assert plan.serves("default")
+    assert plan.serves("@events")
+
+
+@pytest.mark.parametrize("name", ["@", "@events", "@@", "@ x"])
+def test_no_queue_of_tasks_begins_with_an_at(name):
+    with pytest.raises(InvalidTask, match=r"begins with @, as queues of events do"):
+        task(queue_name=name)(noop.func)
+    with pytest.raises(InvalidTask, match=r"begins with @, as queues of events do"):
+        noop.using(queue_name=name)
+    assert noop.using(queue_name="a@b").queue_name == "a@b"
+
+
+@pytest.mark.parametrize(
+    "text", ["default,mail: 10; critical: 5", "*: 3", "mail_*,*,!reports: 20", "a b: 1", "*,@*,!@mail_*: 2; @mail_*: 1"]
+)
 def test_a_plan_reads_back_what_it_prints(text):
     plan = process_plan(capsules=parse_queues(text, threads=7))
 
@@ -84,6 +164,12 @@ def test_a_plan_reads_back_what_it_prints(text):
         ("a, b, a", "'a' stands twice"),
         ("mail, !mail", "leaves out every queue"),
         ("mail_in, mail_*, !mail*", "leaves out every queue"),
+        ("@mail, !@*", "leaves out every queue"),
+        ("@*, @mail, !@*", "leaves out every queue"),
+        ("@mail_*, !@mail*", "leaves out every queue"),
+        ("*, !@*, !*", "leaves out every queue"),
+        ("@*, @*", "stands twice"),
+        ("@*x", "a star in the middle"),
         ("x" * 201, "longer than 200 characters"),
         ("a\x00b", "control character"),
     ],
