@@ -1,0 +1,272 @@
+"""
+A storm over events: each is published for four handlers, some of them twice, while the workers are killed with -9.
+
+In the end the transactional handlers have had their effect once for each publication, the idempotent ones once for each
+event; and whatever began anew did so because the process of the run before was killed. `run_events.py` runs it by hand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple
+
+from django.db import transaction
+
+from django_pgbus import publish_many
+from django_pgbus.events import subscriptions
+from django_pgbus.events.handlers import handlers
+from tests.processes.harness import RunWorker, alive, execute, until, value
+from tests.storm import event_handlers
+
+PGBUS: Final = {"VISIBILITY_TIMEOUT": 6, "BACKOFF_BASE": 0.2}
+OPTIONS: Final = ("--processes=2", "--threads=4", "--grace=2")
+CHUNK: Final = 100
+AGAIN: Final = 10  # each so manyth is published once more
+WHOLE: Final = 7  # each so manyth kill takes a worker with all of its processes
+PATHS: Final = {
+    function.__name__: f"{event_handlers.__name__}.{function.__name__}" for function in event_handlers.HANDLERS
+}
+IDEMPOTENT: Final = ("idempotent", "both")
+OPEN: Final = "SELECT (SELECT count(*) FROM pgbus_messages) + (SELECT count(*) FROM pgbus_delayed)"
+
+Kill = tuple[int, datetime, datetime]  # process, killed after, killed before
+
+
+class Ran(NamedTuple):
+    """A run that was noted; the number of the publication tells the copies of one event apart."""
+
+    event: Any
+    handler: str
+    publication: int
+    pid: int
+    began: datetime
+    ended: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is published, and how often somebody is killed."""
+
+    events: int
+    seconds: tuple[float, float] = (0.0, 0.004)  # that a run takes
+    kill_every: float = 1.0
+    least_kills: int = 3
+    most_kills: int = 1000
+    seed: int = 1
+    patience: float = 120.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """What came of it."""
+
+    events: int = 0
+    messages: int = 0
+    kills: int = 0
+    whole_workers: int = 0
+    seconds: float = 0.0
+    runs: int = 0  # that were noted: those of two of the handlers
+    repeated: dict[str, int] = field(default_factory=dict)  # by handler
+    cut_short: int = 0  # runs without an end
+    with_an_end: int = 0  # runs that were repeated though they had one: killed before they were settled
+    taken_over: int = 0  # messages of idempotent handlers that needed more than one delivery
+    skipped: dict[str, int] = field(default_factory=dict)  # by reason
+    unsettled: int = 0
+    dead: int = 0
+    wrong: list[str] = field(default_factory=list)  # handlers and events that were not done as often as they should
+    unexplained: list[str] = field(
+        default_factory=list
+    )  # runs that began beside another, or after one that had its end
+
+
+class Storm:
+    """Two workers of two processes, and what happens to them."""
+
+    def __init__(self, plan: Plan, start: Callable[..., RunWorker]) -> None:
+        self.plan = plan
+        self.random = random.Random(plan.seed)
+        self._start = lambda: start(*OPTIONS, pgbus=PGBUS, sweep_every=5)
+        self.published: Counter[uuid.UUID] = Counter()
+        self.found = Found(events=plan.events)
+
+    def run(self) -> Found:
+        """Let it happen and return what was seen."""
+        execute(event_handlers.CREATE)
+        try:
+            subscriptions.declare(handlers[path] for path in PATHS.values())
+            workers = [self._start(), self._start()]
+            for worker in workers:
+                worker.ready(2)
+            began = time.monotonic()
+            self.publish()
+            self.strike(workers)
+            self.settle()
+            self.found.seconds = time.monotonic() - began
+            self.read()
+            for worker in workers:
+                assert worker.stop() == 0
+        finally:
+            execute(event_handlers.DROP)
+            execute("DELETE FROM pgbus_subscriptions WHERE handler = ANY (%s)", list(PATHS.values()))
+        return self.found
+
+    def publish(self) -> None:
+        """Publish everything in short transactions; some events are published again later, under their id."""
+        ids = [uuid.UUID(int=self.random.getrandbits(128), version=4) for _ in range(self.plan.events)]
+        publications = [*ids, *ids[::AGAIN]]
+        for start in range(0, len(publications), CHUNK):
+            chunk = publications[start : start + CHUNK]
+            with transaction.atomic():
+                bodies = [
+                    {"seconds": self.random.uniform(*self.plan.seconds), "publication": start + nth}
+                    for nth, _ in enumerate(chunk)
+                ]
+                copies = publish_many([(event_handlers.TOPIC, body) for body in bodies], event_ids=chunk)
+            assert copies == [len(PATHS)] * len(chunk)
+            self.found.messages += sum(copies)
+            self.published.update(chunk)
+
+    def strike(self, workers: list[RunWorker]) -> None:
+        """Kill a process each second, of one worker after the other, until nothing is open."""
+        last = time.monotonic()
+        while self.found.kills < self.plan.least_kills or (self.found.kills < self.plan.most_kills and value(OPEN)):
+            time.sleep(max(0.0, last + self.plan.kill_every - time.monotonic()))
+            last = time.monotonic()
+            self._kill(workers)
+
+    def _kill(self, workers: list[RunWorker]) -> None:
+        whole = self.found.kills % WHOLE == WHOLE - 1
+        worker = workers.pop(0)
+        children = worker.children()
+        victims = [worker.pid, *children] if whole else self.random.sample(children, min(1, len(children)))
+        if not victims:  # They are being started.
+            workers.append(worker)
+            return
+        after = value("SELECT clock_timestamp()")
+        for pid in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if whole:
+            worker.process.wait()
+        until(lambda: not any(alive(pid) for pid in victims))
+        for pid in victims:
+            execute("INSERT INTO event_storm_kills VALUES (%s, %s, clock_timestamp())", pid, after)
+        self.found.kills += 1
+        self.found.whole_workers += whole
+        workers.append(self._start() if whole else worker)
+
+    def settle(self) -> None:
+        """Wait until nothing is open."""
+        end = time.monotonic() + self.plan.patience
+        while (left := int(value(OPEN))) and time.monotonic() < end:
+            time.sleep(0.05)
+        self.found.unsettled = left
+
+    def read(self) -> None:
+        """Read the books."""
+        found = self.found
+        runs = [
+            Ran(*row) for row in execute("SELECT event, handler, publication, pid, began, ended FROM event_storm_runs")
+        ]
+        kills = execute("SELECT pid, after, before FROM event_storm_kills")
+        found.runs, found.cut_short = len(runs), sum(run.ended is None for run in runs)
+        found.dead = int(value("SELECT count(*) FROM pgbus_dead_letters"))
+        found.repeated, found.with_an_end, found.unexplained = repeats(runs, kills)
+        found.taken_over = int(
+            value(
+                "SELECT count(*) FROM pgbus_archive WHERE outcome = 'succeeded' AND delivery > 1 AND task = ANY (%s)",
+                [PATHS[name] for name in IDEMPOTENT],
+            )
+        )
+        found.skipped = dict(
+            execute("SELECT reason, sum(amount)::int FROM pgbus_event_counts WHERE status = 'skipped' GROUP BY reason")
+        )
+        once = Counter(dict.fromkeys(self.published, 1))
+        ledger, archive, done = (
+            _by_handler(execute(statement))
+            for statement in (
+                "SELECT handler, event FROM event_storm_ledger",
+                "SELECT task, event_id FROM pgbus_archive WHERE outcome = 'succeeded'",
+                "SELECT handler, event_id FROM pgbus_processed_events WHERE completed_at IS NOT NULL",
+            )
+        )
+        for name, path in PATHS.items():
+            expected = once if name in IDEMPOTENT else self.published
+            found.wrong += differences(f"{name}: settled", archive[path], expected)
+            if name in {"transactional", "both"}:
+                found.wrong += differences(f"{name}: in the ledger", ledger[name], expected)
+            if name in IDEMPOTENT:
+                found.wrong += differences(f"{name}: completed", done[path], once)
+        if (pending := value("SELECT count(*) FROM pgbus_processed_events WHERE completed_at IS NULL")) > 0:
+            found.wrong.append(f"{pending} claims are pending")
+        if (skips := sum(found.skipped.values())) != (found.messages // len(PATHS) - found.events) * len(IDEMPOTENT):
+            found.wrong.append(f"{skips} skips were counted")
+
+
+def _by_handler(rows: Iterable[tuple[str, Any]]) -> dict[str, Counter[Any]]:
+    found: dict[str, Counter[Any]] = {}
+    for name in (*PATHS, *PATHS.values()):
+        found[name] = Counter()
+    for handler, event in rows:
+        found[handler][event] += 1
+    return found
+
+
+def differences(what: str, got: Counter[Any], expected: Counter[Any]) -> list[str]:
+    """Return each event that is not there as often as it should."""
+    return [
+        f"{what} {got[event]} times instead of {expected[event]}: {event}"
+        for event in got.keys() | expected.keys()
+        if got[event] != expected[event]
+    ]
+
+
+def repeats(runs: Iterable[Ran], kills: Sequence[Kill]) -> tuple[dict[str, int], int, list[str]]:
+    """
+    Return how often runs were repeated by handler, how often one that had its end, and what no kill explains.
+
+    Each copy of an event is for itself, unless the handler is idempotent. A run that another follows, or that has no end,
+    was killed before that: in the middle, or when it had its end and its settlement was not committed yet.
+    """
+    of: dict[tuple[str, Any], list[Ran]] = {}
+    for run in sorted(runs, key=lambda run: run.began):
+        of.setdefault((run.handler, run.event if run.handler in IDEMPOTENT else run.publication), []).append(run)
+    repeated: Counter[str] = Counter()
+    with_an_end = 0
+    unexplained = []
+    for (handler, _), mine in of.items():
+        repeated[handler] += len(mine) - 1
+        for run, following in zip_longest(mine, mine[1:]):
+            if following is None and run.ended is not None:
+                continue
+            with_an_end += run.ended is not None
+            if not _killed_in(run, kills, following):
+                unexplained.append(f"{run} was not killed, and is followed by {following}")
+    return dict(repeated), with_an_end, unexplained
+
+
+def _killed_in(run: Ran, kills: Sequence[Kill], following: Ran | None) -> bool:
+    return any(
+        pid == run.pid and before >= run.began and (following is None or after <= following.began)
+        for pid, after, before in kills
+    )
+
+
+def checks(found: Found) -> dict[str, int]:
+    """Return what must be 0."""
+    return {
+        "wrong": len(found.wrong),
+        "unexplained": len(found.unexplained),
+        "unsettled": found.unsettled,
+        "dead": found.dead,
+    }
