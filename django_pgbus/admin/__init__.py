@@ -1,5 +1,5 @@
 """
-The pages of pgbus in Django's admin: jobs wherever they are, dead letters, batches, locks, queues, workers.
+The pages of pgbus in Django's admin: jobs wherever they are, dead letters, batches, events, locks, queues, workers.
 
 Registered with the default site; a site of your own gets them by `register(site)`. All are read-only but for decisions
 that have their own permission, a confirmation and an entry in the log (`base.py` holds the rules).
@@ -12,6 +12,7 @@ from django.contrib.admin.sites import AdminSite
 
 from django_pgbus.admin.batches import BatchAdmin
 from django_pgbus.admin.dead_letters import DeadLetterAdmin
+from django_pgbus.admin.events import EventsAdmin
 from django_pgbus.admin.jobs import ArchivedAdmin, DelayedAdmin, MessageAdmin
 from django_pgbus.admin.locks import LocksAdmin
 from django_pgbus.admin.parked import ParkedAdmin
@@ -19,6 +20,7 @@ from django_pgbus.admin.queues import QueueAdmin
 from django_pgbus.admin.workers import WorkerAdmin
 from django_pgbus.batches.models import Batch
 from django_pgbus.concurrency.models import BlockedExecution, Semaphore
+from django_pgbus.events.models import Subscription
 from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Message, QueueState
 from django_pgbus.worker.models import Worker
 
@@ -31,6 +33,7 @@ PAGES = {
     Archived: ArchivedAdmin,
     DeadLetter: DeadLetterAdmin,
     Batch: BatchAdmin,
+    Subscription: EventsAdmin,  # and what becomes of events beside them
     Semaphore: LocksAdmin,  # and the uniqueness keys beside them
     QueueState: QueueAdmin,
     Worker: WorkerAdmin,

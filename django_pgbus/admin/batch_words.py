@@ -12,7 +12,8 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import words
 from django_pgbus.admin.contents import MOST_CHARACTERS
-from django_pgbus.admin.work import MOST_OF_A_DESCRIPTION, shown_path
+from django_pgbus.admin.shown import shown_path
+from django_pgbus.admin.work import MOST_OF_A_DESCRIPTION
 from django_pgbus.batches.stats import BatchStats, Member, Places
 from django_pgbus.worker import waiting
 from django_pgbus.worker.waiting import Kind, Situation, Standing, Text

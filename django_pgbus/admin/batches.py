@@ -18,9 +18,10 @@ from django.utils.translation import gettext_lazy as _
 from django_pgbus.admin import batch_words, words
 from django_pgbus.admin.base import PgbusAdmin
 from django_pgbus.admin.contents import MOST_CHARACTERS
-from django_pgbus.admin.dead_letters import end, last_errors
+from django_pgbus.admin.dead_letters import last_errors
 from django_pgbus.admin.lists import ChoiceFilter
-from django_pgbus.admin.work import MOST_OF_A_DESCRIPTION, shown_path, shown_standing
+from django_pgbus.admin.shown import end, shown_path, shown_standing
+from django_pgbus.admin.work import MOST_OF_A_DESCRIPTION
 from django_pgbus.batches import stats
 from django_pgbus.batches.stats import MOST_MEMBERS, BatchStats, Places
 from django_pgbus.concurrency.models import BlockedExecution, Semaphore

@@ -9,7 +9,7 @@ and it leaves here as plain text.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -64,7 +64,7 @@ def arguments(payload: str, task: AnyTask | None) -> str:
     except (InvalidPayload, TypeError, ValueError):
         # Nobody can say which part of it is sensitive.
         return MASK if policy_of(task).sensitive else showable(payload, MOST_CHARACTERS)
-    return _pretty({"args": shown[0], "kwargs": shown[1]})
+    return pretty({"args": shown[0], "kwargs": shown[1]})
 
 
 def unique_by(stored: str | None) -> SafeString | str:
@@ -99,7 +99,7 @@ def result(stored: str | None, payload: str, task: AnyTask | None) -> str:
     if task is None:
         return MASK
     try:
-        text = _pretty(json.loads(stored))
+        text = pretty(json.loads(stored))
     except (ValueError, RecursionError):
         text = showable(stored, MOST_CHARACTERS)
     return _scrubbed(text, payload, task)
@@ -107,8 +107,13 @@ def result(stored: str | None, payload: str, task: AnyTask | None) -> str:
 
 def attempts(errors: Any, payload: str, task: AnyTask | None) -> list[Attempt]:
     """Return the failed attempts on record, the last one first."""
+    return attempts_without(errors, lambda text: _scrubbed(text, payload, task))
+
+
+def attempts_without(errors: Any, scrub: Callable[[str], str]) -> list[Attempt]:
+    """Return the failed attempts on record, the last one first, their tracebacks scrubbed."""
     entries = [entry for entry in errors if isinstance(entry, dict)] if isinstance(errors, list) else []
-    return [_attempt(entry, payload, task) for entry in reversed(entries)]
+    return [_attempt(entry, scrub) for entry in reversed(entries)]
 
 
 def last_line(exception: Any, traceback: Any) -> str:
@@ -122,12 +127,20 @@ def last_line(exception: Any, traceback: Any) -> str:
     return showable(text if len(text) <= MOST_LINE else f"{text[:MOST_LINE]}…")
 
 
-def _attempt(entry: dict[str, Any], payload: str, task: AnyTask | None) -> Attempt:
+def pretty(value: Any) -> str:
+    """Return a value as indented JSON, hidden where it cannot be written."""
+    try:
+        return showable(json.dumps(value, indent=2, ensure_ascii=False), MOST_CHARACTERS)
+    except (ValueError, RecursionError):
+        return MASK
+
+
+def _attempt(entry: dict[str, Any], scrub: Callable[[str], str]) -> Attempt:
     nth = entry.get("attempt")
     return Attempt(
         number=nth if isinstance(nth, int) else None,
         exception=showable(str(entry.get("exception") or "")),
-        traceback=_scrubbed(showable(str(entry.get("traceback") or ""), MOST_CHARACTERS), payload, task),
+        traceback=scrub(showable(str(entry.get("traceback") or ""), MOST_CHARACTERS)),
         worker=str(entry.get("worker") or ""),
         started_at=_moment(entry.get("started_at")),
         failed_at=_moment(entry.get("failed_at")),
@@ -160,10 +173,3 @@ def _moment(text: Any) -> datetime | None:
         return parse_datetime(str(text))
     except ValueError:
         return None
-
-
-def _pretty(value: Any) -> str:
-    try:
-        return showable(json.dumps(value, indent=2, ensure_ascii=False), MOST_CHARACTERS)
-    except (ValueError, RecursionError):
-        return MASK

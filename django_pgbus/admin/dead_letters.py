@@ -16,7 +16,9 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import contents, words
 from django_pgbus.admin.decisions import Decision, Done
+from django_pgbus.admin.event_filters import EventFilter, EventsFilter
 from django_pgbus.admin.lists import QueueFilter, field_filter
+from django_pgbus.admin.shown import end
 from django_pgbus.admin.work import BatchFilter, WorkAdmin
 from django_pgbus.conf import database
 from django_pgbus.queues.models import DeadLetter
@@ -159,7 +161,7 @@ class DeadLetterAdmin(WorkAdmin):
     reach = "died_at"
     seen_by = "died_at"
     list_display = ("job", "task_path", "queue", "died", "why")
-    list_filter = (field_filter("reason", _("reason")), BatchFilter, QueueFilter)
+    list_filter = (field_filter("reason", _("reason")), EventsFilter, EventFilter, BatchFilter, QueueFilter)
     ordering = ("-died_at",)
     sortable_by = ("job", "died")
     fieldsets = (
@@ -210,13 +212,6 @@ class DeadLetterAdmin(WorkAdmin):
     def started(self, obj: Any) -> str:
         """Return when its last run began."""
         return words.moment(obj.started_at) or self.get_empty_value_display()
-
-
-def end(reason: str, attempts: int) -> str:
-    """Return why a job was given up, and after how many attempts."""
-    text = ngettext("%(reason)s, after %(number)s attempt", "%(reason)s, after %(number)s attempts", attempts)
-    label = dict(DeadLetter.Reason.choices).get(reason, reason)
-    return text % {"reason": label, "number": words.number(attempts)}
 
 
 def _reason(letter: DeadLetter) -> str:

@@ -108,12 +108,12 @@ class DecidingAdmin(PgbusAdmin):
             for decision in self.decisions
         ] + super().get_urls()
 
-    def buttons(self, request: HttpRequest, obj: Any) -> list[dict[str, Any]]:
+    def buttons(self, request: HttpRequest, pk: Any) -> list[dict[str, Any]]:
         """Return the decisions this person may take about a row."""
         return [
             {
                 "label": decision.label,
-                "url": self.url(decision.name, quote(obj.pk)),
+                "url": self.url(decision.name, quote(pk)),
                 "destroys": decision.destroys,
             }
             for decision in self.decisions

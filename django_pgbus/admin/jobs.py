@@ -12,8 +12,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgbus.admin import contents, words
+from django_pgbus.admin import contents, event_contents, words
 from django_pgbus.admin.decisions import Decision, Done
+from django_pgbus.admin.event_copies import skipped
+from django_pgbus.admin.event_filters import EventFilter, EventsFilter
 from django_pgbus.admin.lists import FarQueueFilter, QueueFilter, RunningFilter, field_filter
 from django_pgbus.admin.work import BatchFilter, WorkAdmin
 from django_pgbus.queues import stats
@@ -80,7 +82,7 @@ class MessageAdmin(WorkAdmin):
     decisions = (DISCARD,)
     actions = (DISCARD.as_action(),)
     list_display = ("job", "task_path", "queue", "state", "so_long", "attempts")
-    list_filter = (RunningFilter, BatchFilter, QueueFilter)
+    list_filter = (RunningFilter, EventsFilter, EventFilter, BatchFilter, QueueFilter)
     ordering = ("-id",)
     fieldsets = (
         WORK,
@@ -154,7 +156,13 @@ class DelayedAdmin(WorkAdmin):
     decisions = (DISCARD,)
     actions = (DISCARD.as_action(),)
     list_display = ("job", "task_path", "queue", "state", "due", "attempts")
-    list_filter = (field_filter("reason", _("reason"), stats.soonest_ids, SOONEST), BatchFilter, QueueFilter)
+    list_filter = (
+        field_filter("reason", _("reason"), stats.soonest_ids, SOONEST),
+        EventsFilter,
+        EventFilter,
+        BatchFilter,
+        QueueFilter,
+    )
     ordering = ("-id",)
     fieldsets = (
         WORK,
@@ -184,12 +192,12 @@ class ArchivedAdmin(WorkAdmin):
     heavy = ("payload", "errors", "constraints", "result")
     reach = "finished_at"
     list_display = ("job", "task_path", "queue", "state", "ran_for", "attempts", "finished")
-    list_filter = (field_filter("outcome", _("outcome")), BatchFilter, FarQueueFilter)
+    list_filter = (field_filter("outcome", _("outcome")), EventsFilter, EventFilter, BatchFilter, FarQueueFilter)
     ordering = ("-finished_at",)
     sortable_by = ("job", "finished")
     fieldsets = (
         WORK,
-        (_("Outcome"), {"fields": ("result_text", "note", "finished", "ran_for")}),
+        (_("Outcome"), {"fields": ("result_text", "note_text", "finished", "ran_for")}),
         (_("Run"), {"fields": ("queue", "priority", "attempts", "delivery", "worker_name", "started", "enqueued")}),
     )
 
@@ -197,6 +205,8 @@ class ArchivedAdmin(WorkAdmin):
         """Return how it ended."""
         if row.outcome == Archived.Outcome.DISCARDED:
             return Standing(kind=Kind.WAITING, state=_("discarded"), reason=_("It was discarded and never runs again."))
+        if row.outcome == Archived.Outcome.SKIPPED:
+            return skipped(row.note)
         took = words.between(row.started_at, row.finished_at)
         reason = gettext("Its last run took %(age)s.") % {"age": took} if took else ""
         return Standing(kind=Kind.READY, state=row.get_outcome_display(), reason=reason)
@@ -215,6 +225,12 @@ class ArchivedAdmin(WorkAdmin):
     def started(self, obj: Any) -> str:
         """Return when its last run began."""
         return words.moment(obj.started_at) or self.get_empty_value_display()
+
+    @admin.display(description=_("note"))
+    def note_text(self, obj: Any) -> str:
+        """Return what was noted when it ended; why it was skipped, in words."""
+        noted = event_contents.why_skipped(obj.note) if obj.outcome == Archived.Outcome.SKIPPED else obj.note
+        return str(noted) or self.get_empty_value_display()
 
     @admin.display(description=_("result"))
     def result_text(self, obj: Any) -> SafeString | str:

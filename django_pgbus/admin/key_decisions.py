@@ -8,7 +8,8 @@ a path. What the person was shown travels in hidden fields; what came since is l
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -38,7 +39,22 @@ from django_pgbus.uniqueness.stats import LockStats
 from django_pgbus.worker.waiting import Text
 
 Told = tuple[str, int]  # a message, and its level
-Log = Callable[[Model, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """Writes the admin's log for a person."""
+
+    user: Any
+
+    @property
+    def by(self) -> str:
+        """Return what the person is called."""
+        return str(self.user.get_username())
+
+    def __call__(self, about: Model, text: str) -> None:
+        """Write one line about one thing."""
+        LogEntry.objects.log_actions(self.user.pk, [about], CHANGE, text)
 
 
 class KeyDecision(ABC):
@@ -70,14 +86,9 @@ class KeyDecision(ABC):
         """Return whether a form comes from the confirmation."""
         return form.get("post") == "yes"
 
-
-def logger_of(user: Any) -> Log:
-    """Return what writes the admin's log for a person."""
-
-    def log(about: Model, text: str) -> None:
-        LogEntry.objects.log_actions(user.pk, [about], CHANGE, text)
-
-    return log
+    def key(self, found: Any) -> str:
+        """Return the key that the confirmation shows."""
+        return str(found.name or found.key)
 
 
 class Release(KeyDecision):

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
-from urllib.parse import urlencode
 
-from django.contrib import messages
 from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
-from django.urls import URLPattern, path
+from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import words
-from django_pgbus.admin.base import PgbusAdmin, within_bounds
+from django_pgbus.admin.base import within_bounds
 from django_pgbus.admin.key_decisions import (
     DISCARD_LOCK,
     DISCARD_PARKED,
     KEY_DECISIONS,
     RELEASE,
-    KeyDecision,
-    logger_of,
 )
+from django_pgbus.admin.key_pages import KeyDecidingAdmin
 from django_pgbus.batches.models import Batch
 from django_pgbus.concurrency import stats as concurrency_stats
 from django_pgbus.concurrency.models import BlockedExecution
@@ -50,27 +46,14 @@ PLACES: Final[dict[str, tuple[type[Model] | None, Text]]] = {
 }
 
 
-class LocksAdmin(PgbusAdmin):
+class LocksAdmin(KeyDecidingAdmin):
     """One page with the keys of both kinds; each kind is seen by whoever may see it."""
 
-    def get_urls(self) -> list[URLPattern]:
-        """Return the page and its decisions, none of which has a key in its path."""
-        wrap, name = self.admin_site.admin_view, self.opts.model_name
-        return [
-            path("", wrap(self.changelist_view), name=f"pgbus_{name}_changelist"),
-            *(
-                path(f"{decision.name}/", wrap(self._view(decision)), name=f"pgbus_{name}_{decision.name}")
-                for decision in KEY_DECISIONS
-            ),
-        ]
+    key_decisions = KEY_DECISIONS
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return whether this person may see one of the two kinds."""
-        return self._has(request, VIEW_LIMITED) or self._has(request, VIEW_UNIQUE)
-
-    def may(self, request: HttpRequest, decision: KeyDecision) -> bool:
-        """Return whether this person may decide so: seeing and deciding are two permissions."""
-        return self._has(request, *decision.permissions)
+        return self.has_all(request, VIEW_LIMITED) or self.has_all(request, VIEW_UNIQUE)
 
     @within_bounds
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
@@ -82,14 +65,10 @@ class LocksAdmin(PgbusAdmin):
             "title": _("Locks"),
             "search": words.showable(search),
             "all_url": self.url("changelist"),
-            "unique": self._unique(request, search) if self._has(request, VIEW_UNIQUE) else None,
-            "limited": self._limited(request, search) if self._has(request, VIEW_LIMITED) else None,
+            "unique": self._unique(request, search) if self.has_all(request, VIEW_UNIQUE) else None,
+            "limited": self._limited(request, search) if self.has_all(request, VIEW_LIMITED) else None,
         }
         return self.page(request, "locks.html", {**context, **(extra_context or {})})
-
-    def _has(self, request: HttpRequest, *permissions: str) -> bool:
-        user: Any = request.user
-        return bool(user.has_perms(permissions))
 
     # --- uniqueness ---------------------------------------------------------------------------------------
 
@@ -124,7 +103,7 @@ class LocksAdmin(PgbusAdmin):
             "since": words.moment(lock.created_at),
             "waiting": words.count(waiting) if waiting else "",
             "waiting_url": self._parked_url(request, "key", lock.key) if waiting else "",
-            "discard_url": self._decide_url(DISCARD_LOCK, key=lock.key, job=lock.message) if may_discard else "",
+            "discard_url": self.decide_url(DISCARD_LOCK, key=lock.key, job=lock.message) if may_discard else "",
         }
 
     # --- concurrency --------------------------------------------------------------------------------------
@@ -184,48 +163,12 @@ class LocksAdmin(PgbusAdmin):
             "parked_url": self._parked_url(request, "semaphore", key.key) if key.parked else "",
             "not_due": words.number(key.not_due) if key.not_due else "",
             "oldest": "" if key.oldest is None else words.age(key.oldest),
-            "release_url": self._decide_url(RELEASE, **of_key) if release and key.slots else "",
-            "discard_url": self._decide_url(DISCARD_PARKED, **of_key) if discard and key.parked else "",
+            "release_url": self.decide_url(RELEASE, **of_key) if release and key.slots else "",
+            "discard_url": self.decide_url(DISCARD_PARKED, **of_key) if discard and key.parked else "",
         }
 
     def _parked_url(self, request: HttpRequest, waits_for: str, key: str) -> str:
         return self.link(request, BlockedExecution, waits_for=waits_for, key=key)
-
-    # --- decisions ----------------------------------------------------------------------------------------
-
-    def _decide_url(self, decision: KeyDecision, **query: Any) -> str:
-        return f"{self.url(decision.name)}?{urlencode(query)}"
-
-    def _view(self, decision: KeyDecision) -> Callable[..., HttpResponse]:
-        def view(request: HttpRequest) -> HttpResponse:
-            return self._decide(request, decision)
-
-        return view
-
-    @within_bounds
-    def _decide(self, request: HttpRequest, decision: KeyDecision) -> HttpResponse:
-        if not self.may(request, decision):
-            raise PermissionDenied
-        if request.method not in {"GET", "HEAD", "POST"}:
-            return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
-        found = decision.find(request.GET)
-        if found is None:
-            self.message_user(request, str(decision.gone), messages.WARNING)
-        elif request.method == "POST" and decision.confirmed(request.POST):
-            for text, level in decision.carry_out(found, request.POST, logger_of(request.user)):
-                self.message_user(request, text, level)
-        else:
-            return self._ask(request, decision, found)
-        return HttpResponseRedirect(self.url("changelist"))
-
-    def _ask(self, request: HttpRequest, decision: KeyDecision, found: KeyStats | LockStats) -> HttpResponse:
-        context = {
-            "crumb": decision.label,
-            "key": words.showable(found.name or found.key),
-            "back": self.url("changelist"),
-            **decision.ask(found),
-        }
-        return self.page(request, "confirm.html", context)
 
 
 def _label(strategy: str) -> str:

@@ -7,17 +7,19 @@ from typing import Any, ClassVar, Final
 
 from django.contrib import admin, messages
 from django.contrib.admin.utils import quote, unquote
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgbus.admin import contents, words
-from django_pgbus.admin.decisions import DecidingAdmin
+from django_pgbus.admin import contents, event_contents, words
+from django_pgbus.admin.event_copies import EventCopiesAdmin
+from django_pgbus.admin.event_filters import NEWEST_EVENTS, by_event, of_event, parsed_event
 from django_pgbus.admin.lists import GivenFilter
+from django_pgbus.admin.shown import shown_path, shown_standing
 from django_pgbus.batches.models import Batch
 from django_pgbus.concurrency.models import BlockedExecution
 from django_pgbus.conf import database
@@ -33,6 +35,7 @@ TABLES: Final[dict[str, type[Model]]] = {
     "delayed": Delayed,
     "parked": BlockedExecution,
     "succeeded": Archived,
+    "skipped": Archived,
     "discarded": Archived,
     "dead": DeadLetter,
 }
@@ -58,35 +61,40 @@ class BatchFilter(GivenFilter):
         return queryset.none() if id is None else queryset.filter(batch_id__range=(id, id))
 
 
-class WorkAdmin(DecidingAdmin):
+class WorkAdmin(EventCopiesAdmin):
     """The page of jobs in one of their places; one that moved on is found where it is now."""
 
     heavy: ClassVar[tuple[str, ...]] = ("payload", "errors", "constraints")
     search_fields = ("id",)  # shows the field; get_search_results does the search
-    search_help_text = _("An ID, or part of a task's path")
+    search_help_text = _("An ID, that of an event too, or part of a path or topic")
     sortable_by: ClassVar[tuple[str, ...]] = ("job",)
     list_display_links = ("job",)
 
     # --- the list -----------------------------------------------------------------------------------------
 
     def searches_text(self, term: str) -> bool:
-        """Return whether a search is for a path, which no index knows."""
-        return bool(term.strip()) and parsed_id(term.strip()) is None
+        """Return whether a search is for a path or a topic, which no index knows."""
+        term = term.strip()
+        return bool(term) and parsed_id(term) is None and parsed_event(term) is None
 
     def get_ordering(self, request: HttpRequest) -> Any:
-        """Return the order; members of a batch the newest first, as their index has them."""
-        of_batch = str(BatchFilter.parameter_name) in request.GET
-        return ("-batch_id", "-id") if of_batch else super().get_ordering(request)
+        """Return the order; members of a batch and copies of events the newest first, as their indexes have them."""
+        if str(BatchFilter.parameter_name) in request.GET:
+            return ("-batch_id", "-id")
+        return NEWEST_EVENTS if by_event(request) else super().get_ordering(request)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Return the job of an id, or the jobs whose path holds the text."""
+        """Return the job of an id, the copies of an event, or the jobs whose path or topic holds the text."""
         term = search_term.strip()
         if not term:
             return queryset, False
-        pk = parsed_id(term)
-        return queryset.filter(task__icontains=term) if pk is None else queryset.filter(pk=pk), False
+        if (pk := parsed_id(term)) is not None:
+            return queryset.filter(pk=pk), False
+        if (event := parsed_event(term)) is not None:
+            return of_event(queryset, event), False
+        return queryset.filter(Q(task__icontains=term) | Q(topic__icontains=term)), False
 
     def finish_list(self, request: HttpRequest, context: dict[str, Any]) -> None:
         """Say where a job is whose ID was searched for and which is not in this list."""
@@ -102,11 +110,13 @@ class WorkAdmin(DecidingAdmin):
 
     @admin.display(description=_("task"))
     def task_path(self, obj: Any) -> SafeString:
-        """Return the stored path, marked if nothing can be imported from it here."""
+        """Return the stored path, marked if nothing can be imported from it here, and the topic of an event."""
         shown = shown_path(obj.task)
-        if obj.found_task is not None:
+        if obj.found_task is None:
+            shown = format_html('{} <span class="pgbus-mark">{}</span>', shown, _("cannot be imported here"))
+        if obj.topic is None:
             return shown
-        return format_html('{} <span class="pgbus-mark">{}</span>', shown, _("cannot be imported here"))
+        return format_html('{}<br><span class="pgbus-quiet">{}</span>', shown, words.showable(obj.topic))
 
     @admin.display(description=_("state"))
     def state(self, obj: Any) -> SafeString:
@@ -121,11 +131,11 @@ class WorkAdmin(DecidingAdmin):
     # --- one job ------------------------------------------------------------------------------------------
 
     def furnish(self, rows: Sequence[Any]) -> None:
-        """Attach to each row its task, if it can be imported, and how it stands."""
-        tasks = {path: contents.importable(path) for path in {row.task for row in rows}}
+        """Attach to each row its task or handler, if it can be imported, and how it stands."""
+        found = {(path, of_event): _code(path, of_event) for path, of_event in {_key(row) for row in rows}}
         situation = waiting.situation()
         for row in rows:
-            row.found_task = tasks[row.task]
+            row.found_task = found[_key(row)]
             row.situation = situation
             row.standing = self.standing(row)
 
@@ -139,16 +149,18 @@ class WorkAdmin(DecidingAdmin):
         if obj is not None:
             self.furnish([obj])
             obj.batch_shown = self._batch(request, obj.batch_id)
+            obj.event_shown = self.event_link(request, obj.event_id)
         return obj
 
     def finish_page(self, request: HttpRequest, context: dict[str, Any]) -> None:
         """Add how the job stands, what may be done, and how its attempts ended."""
+        super().finish_page(request, context)
         job: Any = context["original"]
         context |= {
             "title": gettext("Job %(id)s") % {"id": job.pk},
-            "subtitle": words.showable(job.task),
+            "subtitle": words.showable(job.task if job.topic is None else f"{job.topic} → {job.task}"),
             "pgbus_standing": job.standing,
-            "pgbus_buttons": self.buttons(request, job),
+            "pgbus_buttons": self.buttons(request, job.pk),
             "pgbus_attempts": self._attempts(job),
         }
 
@@ -163,12 +175,14 @@ class WorkAdmin(DecidingAdmin):
                 "failed_at": words.moment(attempt.failed_at),
                 "ran_for": words.between(attempt.started_at, attempt.failed_at),
             }
-            for attempt in contents.attempts(job.errors, job.payload, job.found_task)
+            for attempt in _failed_attempts(job)
         ]
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the facts of a page; its batch, and what constrains a job, only where there is anything."""
         found = super().get_fieldsets(request, obj)
+        if obj is not None and obj.topic is not None:
+            return self.event_fieldsets(found, obj)
         if obj is not None and obj.batch_id is not None:
             (name, task), *others = found
             found = [(name, {**task, "fields": (*task["fields"], "member_of")}), *others]
@@ -247,15 +261,15 @@ class WorkAdmin(DecidingAdmin):
         return {"url": url, "text": PLACES[TABLES[found.state]] % {"id": pk}} if url else {}
 
 
-def shown_standing(standing: Standing) -> SafeString:
-    """Return how something stands in a word or two, and why; the colour only repeats it."""
-    return format_html(
-        '<span class="pgbus-state pgbus-{}" title="{}">{}</span>', standing.kind.value, standing.reason, standing.state
-    )
+def _key(row: Any) -> tuple[str, bool]:
+    return row.task, row.topic is not None
 
 
-def shown_path(path: str) -> SafeString:
-    """Return a task's path, which may be broken at its dots."""
-    path = words.showable(path)
-    parts = format_html_join(mark_safe(".<wbr>"), "{}", ((part,) for part in path.split(".")))
-    return format_html('<span class="pgbus-path" title="{}">{}</span>', path, parts)
+def _code(path: str, of_event: bool) -> Any:  # noqa: FBT001
+    """Return what a path leads to, or None: the handler of an event, or a task."""
+    return event_contents.handler_at(path) if of_event else contents.importable(path)
+
+
+def _failed_attempts(job: Any) -> list[contents.Attempt]:
+    found = contents.attempts if job.topic is None else event_contents.attempts
+    return found(job.errors, job.payload, job.found_task)

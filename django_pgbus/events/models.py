@@ -27,7 +27,7 @@ class Subscription(models.Model):
     class Meta:
         db_table = "pgbus_subscriptions"
         verbose_name = _("subscription")
-        verbose_name_plural = _("subscriptions")
+        verbose_name_plural = _("events")  # the page that shows them, and what becomes of events beside them
         default_permissions = ("view",)
         permissions = [("unbind_subscription", _("Can remove subscriptions"))]
         constraints = [models.UniqueConstraint(fields=["handler", "pattern"], name="pgbus_subscriptions_once")]

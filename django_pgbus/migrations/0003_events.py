@@ -100,7 +100,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "subscription",
-                "verbose_name_plural": "subscriptions",
+                "verbose_name_plural": "events",
                 "db_table": "pgbus_subscriptions",
                 "permissions": [("unbind_subscription", "Can remove subscriptions")],
                 "default_permissions": ("view",),

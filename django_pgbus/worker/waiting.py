@@ -98,6 +98,10 @@ NEXT: Final = _("The next free worker takes it when its turn comes.")
 SCHEDULED: Final = _("It was enqueued for a later time.")
 RETRY: Final = _("Its last attempt failed; it is tried again at the time it is due.")
 SNOOZED: Final = _("It asked to be run later, at no cost of an attempt.")
+OWNED: Final = _(
+    "An earlier delivery of this event may still run the handler. It waits until that one's lease has ended, at no cost of "
+    "an attempt."
+)
 OVERDUE: Final = _("It is due, and no running worker moves it into the line.")
 DUE: Final = _("It is due and moves into the line now.")
 
@@ -109,8 +113,13 @@ FOR_A_SLOT: Final = _(
 )
 FOR_A_KEY: Final = _("Another job that is running, or a batch, holds its key. It is let in when that one has ended.")
 
-WHY_LATER: Final = {"scheduled": SCHEDULED, "retry": RETRY, "snoozed": SNOOZED}
-STATE_LATER: Final = {"scheduled": _("scheduled"), "retry": _("retrying"), "snoozed": _("snoozed")}
+WHY_LATER: Final = {"scheduled": SCHEDULED, "retry": RETRY, "snoozed": SNOOZED, "owned": OWNED}
+STATE_LATER: Final = {
+    "scheduled": _("scheduled"),
+    "retry": _("retrying"),
+    "snoozed": _("snoozed"),
+    "owned": _("owned"),
+}
 
 
 def in_line(job: InLine, now: Situation) -> Standing:

@@ -20,6 +20,7 @@ from django_pgbus.models import (
     Delayed,
     Message,
     Semaphore,
+    Subscription,
     UniquenessKey,
     Worker,
 )
@@ -42,6 +43,7 @@ class Places:
     semaphore: Semaphore
     lock: UniquenessKey
     batch: Batch
+    subscription: Subscription
 
 
 @pytest.fixture
@@ -70,6 +72,7 @@ def places() -> Places:
         rows.a_limit(),
         rows.a_lock(delayed.pk),
         rows.a_batch(1),
+        rows.a_subscription(),
     )
 
 

@@ -7,6 +7,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django_pgbus.events.topics import compiled
 from django_pgbus.models import (
     Archived,
     Batch,
@@ -14,14 +15,19 @@ from django_pgbus.models import (
     BlockedExecution,
     DeadLetter,
     Delayed,
+    EventCount,
     Message,
+    ProcessedEvent,
     Semaphore,
     Slot,
+    Subscription,
     UniquenessKey,
     Worker,
 )
 
 TASK = "tests.admin.tasks.import_order"
+HANDLER = "tests.admin.handlers.audit"
+GONE_HANDLER = "shop.handlers.renamed_last_week"
 GONE = "shop.tasks.renamed_last_week"
 MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 TRACEBACK = """Traceback (most recent call last):
@@ -171,3 +177,35 @@ def a_worker(**fields: Any) -> Worker:
         "lease": timedelta(seconds=30),
     }
     return Worker.objects.create(**{**beating, **fields})
+
+
+def event(payload: Any = None, headers: Any = None, **fields: Any) -> dict[str, Any]:
+    """Return what a handler's copy of an event has in place of a task and its arguments."""
+    body = {"payload": {"order_id": 17} if payload is None else payload, "headers": headers or {}}
+    of_event = {"queue": "@events", "task": HANDLER, "topic": "orders.created", "event_id": uuid.uuid4()}
+    return {**of_event, "payload": json.dumps(body), **fields}
+
+
+def a_subscription(pattern: str = "orders.#", handler: str = HANDLER, **fields: Any) -> Subscription:
+    part = compiled(pattern)
+    found = {"prefix": part.prefix, "suffix": part.suffix, "regex": part.regex}
+    # It may be there: whoever empties the tables sends `post_migrate`, and what this process has loaded is declared.
+    row, _ = Subscription.objects.update_or_create(
+        pattern=pattern, handler=handler, defaults={"queue": "@events", **found, **fields}
+    )
+    return row
+
+
+def a_claim(holder: Any, **fields: Any) -> ProcessedEvent:
+    """Return the pending claim of a copy whose run beats."""
+    return ProcessedEvent.objects.create(
+        event_id=holder.event_id,
+        handler=holder.task,
+        message_id=holder.pk,
+        delivery=holder.delivery,
+        **{"leased_until": now() + timedelta(seconds=30), **fields},
+    )
+
+
+def an_event_count(name: str, amount: int = 1, status: str = "unrouted", **fields: Any) -> EventCount:
+    return EventCount.objects.create(status=status, name=name, amount=amount, **fields)

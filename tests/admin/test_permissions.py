@@ -24,6 +24,7 @@ from django_pgbus.models import (
     QueueState,
     Semaphore,
     Slot,
+    Subscription,
     UniquenessKey,
     Worker,
 )
@@ -42,6 +43,7 @@ TABLES = [
     Semaphore,
     Slot,
     UniquenessKey,
+    Subscription,
     QueueState,
     Level,
     Worker,
@@ -57,6 +59,7 @@ VIEWS = {
     "deadletter": "view_deadletter",
     "blockedexecution": "view_blockedexecution",
     "batch": "view_batch",
+    "subscription": "view_subscription",
     "semaphore": "view_semaphore",
     "queuestate": "view_queuestate",
     "worker": "view_worker",
@@ -67,6 +70,7 @@ DECISIONS = {
     ("deadletter", "redrive"): "redrive_dead_letter",
     ("deadletter", "discard"): "discard_dead_letter",
     ("blockedexecution", "discard"): "discard_job",
+    ("subscription", "unbind"): "unbind_subscription",
     ("semaphore", "release"): "release_slot",
     ("semaphore", "discard_parked"): "discard_parked",
     ("semaphore", "discard_lock"): "discard_lock",
@@ -74,7 +78,9 @@ DECISIONS = {
     ("queuestate", "resume"): "pause_queue",
 }
 LOCKS = ("semaphore", "changelist")  # seen with either of two permissions
-ALL = sorted({*VIEWS.values(), *DECISIONS.values(), "view_uniquenesskey", "view_slot", "hand_back_job"})
+ALL = sorted(
+    {*VIEWS.values(), *DECISIONS.values(), "view_uniquenesskey", "view_slot", "view_processedevent", "hand_back_job"}
+)
 
 
 def urls() -> list[tuple[str, str]]:
@@ -93,6 +99,9 @@ def address(model: str, view: str, places: Places) -> str:
     if model == "semaphore":
         held = places.lock if view == "discard_lock" else places.semaphore
         return reverse(f"admin:pgbus_{model}_{view}", query={"key": held.key, "job": places.lock.message_id})
+    if model == "subscription":
+        bound = places.subscription
+        return reverse(f"admin:pgbus_{model}_{view}", query={"handler": bound.handler, "pattern": bound.pattern})
     keys = {
         "message": places.ready.pk,
         "delayed": places.delayed.pk,
@@ -205,6 +214,7 @@ def test_decisions_are_offered_only_to_those_who_may(model: str, places: Places,
         assert "/redrive/" not in text
         assert "/pause/" not in text
         assert "/release/" not in text
+        assert "/unbind/" not in text
         assert "/discard_" not in text
         assert 'name="action"' not in text
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from django_pgbus.models import Archived, DeadLetter, Message, QueueState
+from django_pgbus.models import Archived, DeadLetter, Message, QueueState, Subscription
+from tests.browser.published import Published, published_events
 from tests.browser.shop import Shop, a_busy_shop
 from tests.browser.test_pages import keep, violations
 
@@ -20,6 +21,11 @@ FAR = 120  # presses of Tab
 @pytest.fixture
 def shop(admin_user: Any) -> Shop:
     return a_busy_shop()
+
+
+@pytest.fixture
+def events(admin_user: Any) -> Published:
+    return published_events()
 
 
 def reach(page: Any, selector: str) -> None:
@@ -81,6 +87,34 @@ def test_a_queue_is_paused(shop: Shop, opened: Any) -> None:
     page.keyboard.press("Enter")
     page.wait_for_url("**/queuestate/")
     assert QueueState.objects.get(queue="imports").paused_by == "admin"
+
+
+def test_a_handler_is_unbound(events: Published, opened: Any) -> None:
+    page = opened(reverse("admin:pgbus_subscription_changelist"))
+    reach(page, "a[href='#subscriptions']")
+    page.keyboard.press("Enter")
+    reach(page, "a.button[href*='unbind/?handler=tests.admin.handlers.audit']")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/unbind/**")
+    reach(page, "input[type=submit]")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/subscription/")
+    assert "Handler tests.admin.handlers.audit was unbound from orders.#." in page.content()
+    assert not Subscription.objects.filter(pk=events.subscription.pk).exists()
+
+
+def test_from_the_events_to_one_event_to_its_copy_and_redriven(events: Published, opened: Any) -> None:
+    page = opened(reverse("admin:pgbus_subscription_changelist"))
+    reach(page, f".pgbus-copy a[href*='q={events.dead.event_id}']")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/subscription/?q={events.dead.event_id}")
+    reach(page, "a.button[href$='/redrive/']")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/redrive/")
+    reach(page, "input[type=submit]")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/message/{events.dead.pk}/change/")
+    assert Message.objects.get(pk=events.dead.pk).event_id == events.dead.event_id
 
 
 @pytest.mark.parametrize("name", ["queuestate", "worker", "message", "deadletter"])

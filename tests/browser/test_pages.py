@@ -11,6 +11,7 @@ import pytest
 from django.urls import reverse
 
 from tests.browser.batched import Batches, some_batches
+from tests.browser.published import Published, published_events
 from tests.browser.shop import Shop, a_busy_shop
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
@@ -72,6 +73,29 @@ OF_BATCHES: dict[str, Callable[[Batches], str]] = {
     ),
 }
 
+OF_EVENTS: dict[str, Callable[[Published], str]] = {
+    "events": lambda events: reverse("admin:pgbus_subscription_changelist"),
+    "events-found": lambda events: reverse("admin:pgbus_subscription_changelist", query={"q": "orders.paid"}),
+    "event": lambda events: reverse("admin:pgbus_subscription_changelist", query={"q": events.masked.event_id}),
+    "confirm-unbind": lambda events: reverse(
+        "admin:pgbus_subscription_unbind",
+        query={"handler": events.subscription.handler, "pattern": events.subscription.pattern},
+    ),
+    "jobs-of-events": lambda events: reverse("admin:pgbus_message_changelist", query={"kind": "events"}),
+    "finished-of-events": lambda events: reverse("admin:pgbus_archived_changelist", query={"kind": "events"}),
+    "copy": lambda events: reverse("admin:pgbus_message_change", args=[events.ready.pk]),
+    "copy-masked": lambda events: reverse("admin:pgbus_message_change", args=[events.masked.pk]),
+    "copy-owned": lambda events: reverse("admin:pgbus_delayed_change", args=[events.owned.pk]),
+    "copy-skipped": lambda events: reverse("admin:pgbus_archived_change", args=[events.done.pk]),
+    "copy-dead": lambda events: reverse("admin:pgbus_deadletter_change", args=[events.dead.pk]),
+    "copy-gone": lambda events: reverse("admin:pgbus_deadletter_change", args=[events.gone.pk]),
+}
+
+
+@pytest.fixture
+def events(admin_user: Any) -> Published:
+    return published_events()
+
 
 @pytest.fixture
 def batches(admin_user: Any) -> Batches:
@@ -126,6 +150,29 @@ def test_a_page_of_batches_fits_a_narrow_screen(name: str, batches: Batches, ope
     keep(page, f"narrow-{name}")
     assert violations(page) == []
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+
+
+@pytest.mark.parametrize("name", OF_EVENTS)
+def test_a_page_of_events_is_accessible_in_light_and_dark(
+    name: str, events: Published, strict: None, opened: Any, complaints: list[str]
+) -> None:
+    assert_clean(opened, complaints, OF_EVENTS[name](events), name)
+
+
+@pytest.mark.parametrize("name", ["events", "event", "copy-masked", "copy-dead"])
+def test_a_page_of_events_fits_a_narrow_screen(name: str, events: Published, opened: Any) -> None:
+    page = opened(OF_EVENTS[name](events))
+    page.set_viewport_size({"width": 390, "height": 800})
+    keep(page, f"narrow-{name}")
+    assert violations(page) == []
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_the_page_of_events_fits_an_ordinary_screen(events: Published, opened: Any) -> None:
+    page = opened(OF_EVENTS["events"](events))
+    assert page.evaluate(
+        "() => [...document.querySelectorAll('.pgbus-scroll')].every(one => one.scrollWidth <= one.clientWidth)"
+    )
 
 
 def test_the_list_of_batches_fits_an_ordinary_screen(batches: Batches, opened: Any) -> None:
