@@ -19,7 +19,7 @@ from shop.models import Customer
 
 def shortly(error: BaseException, event: Event) -> float:
     """Return the seconds to the next attempt: a mail host is asked again soon, and not for long."""
-    return 0.2 * float(2**event.attempt)
+    return float(min(0.2 * 2**event.attempt, 1.0))
 
 
 @subscribe(CREATED, queue_name="stock", transactional=True)
@@ -34,7 +34,8 @@ def count_sales(event: Event) -> None:
     bookkeeping.count_sale(rows.from_json(event.payload))
 
 
-@subscribe(CREATED, queue_name="mail", max_attempts=4, backoff=shortly)
+# An attempt that is killed counts too: some are left for the host to refuse, however often a worker dies.
+@subscribe(CREATED, queue_name="mail", max_attempts=6, backoff=shortly)
 def welcome(event: Event) -> None:
     """Mail a greeting to the customer of a first order."""
     if event.payload["nth_of_customer"] == 1:

@@ -496,10 +496,10 @@ class Handlers(TestCase):
         self.order(customer_id="50")
         delivered = deliver_published(include_delayed=True, raise_failures=False)
         errors = [one.error for one in delivered if one.handler == "shop.handlers.welcome"]
-        assert [type(error) for error in errors] == [welcomes.RefusedError] * 4
+        assert [type(error) for error in errors] == [welcomes.RefusedError] * 6
         assert [one.error for one in delivered if one.handler != "shop.handlers.welcome"] == [None] * 3
         letter = DeadLetter.objects.get()
-        assert (letter.task, letter.attempts) == ("shop.handlers.welcome", 4)
+        assert (letter.task, letter.attempts) == ("shop.handlers.welcome", 6)
         assert jobs.last_error(letter).endswith("550 customer-50@example.com: no such mailbox")
         assert StockMovement.objects.exists()
         assert SalesDay.objects.get().orders == 1
@@ -509,7 +509,8 @@ class Handlers(TestCase):
 
     def test_the_host_is_asked_again_soon(self) -> None:
         (event,) = self.published_once()
-        assert handlers.shortly(welcomes.RefusedError(), replace(event, attempt=3)) == pytest.approx(1.6)
+        waits = [handlers.shortly(welcomes.RefusedError(), replace(event, attempt=nth)) for nth in (1, 2, 3, 6)]
+        assert waits == pytest.approx([0.4, 0.8, 1.0, 1.0])
 
     def test_the_audit_has_every_event_once(self) -> None:
         (created,) = self.published_once()
@@ -934,3 +935,12 @@ class Pages(TestCase):
         ):
             with self.subTest(model=model):
                 assert self.client.get(reverse(f"admin:shop_{model}_changelist")).status_code == 200
+
+    def test_the_audit_is_searched_by_event_and_by_order(self) -> None:
+        self.client.force_login(get_user_model().objects.create_superuser("admin"))
+        declare_subscriptions()
+        events.order_created(row(), nth_of_customer=orders.write(row()))
+        deliver_published("events")
+        for text, found in ((str(AuditEntry.objects.get().pk), 1), ("17", 1), ("18", 0)):
+            page = self.client.get(reverse("admin:shop_auditentry_changelist"), {"q": text})
+            assert page.context["cl"].result_count == found

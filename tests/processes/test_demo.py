@@ -73,10 +73,10 @@ def test_the_demonstration_adds_up_twice_in_a_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1260)
+@pytest.mark.timeout(1860)
 @pytest.mark.skipif(not REAL.exists(), reason=f"{REAL} is not here")
 def test_the_real_file_with_a_kill_every_second(tmp_path: Path) -> None:
-    closing = table(demo(tmp_path, "--file", str(REAL), "--kill-every", "1", seconds=1200))
+    closing = table(demo(tmp_path, "--file", str(REAL), "--kill-every", "1", seconds=1800))
     assert closing["orders written"] == "6,919"
     assert closing["customers"] == "2,357"
     assert closing["amount"] == "244,091.94"
