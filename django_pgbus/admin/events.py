@@ -75,7 +75,7 @@ class EventsAdmin(KeyDecidingAdmin):
                 "most": words.number(len(shown)) if more else "",
                 "lists": [],
             },
-            "claims": None if claims is None else {"rows": [self._claim(request, claim) for claim in claims]},
+            "claims": None if claims is None else {"rows": [self._claim(request, claim, now) for claim in claims]},
         }
 
     def _all(self, request: HttpRequest, search: str, now: Situation) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class EventsAdmin(KeyDecidingAdmin):
             "pending": pending,
             "dead": dead,
             "processed": processed,
-            "claims": self._claims(request, search),
+            "claims": self._claims(request, search, now),
             "subscriptions": self._subscriptions(request, search, now),
             "unhandled": self._unhandled(unrouted),
             "skipped": [
@@ -147,24 +147,27 @@ class EventsAdmin(KeyDecidingAdmin):
 
     # --- claims -------------------------------------------------------------------------------------------
 
-    def _claims(self, request: HttpRequest, search: str) -> dict[str, Any] | None:
+    def _claims(self, request: HttpRequest, search: str, now: Situation) -> dict[str, Any] | None:
         if not self.has_all(request, VIEW_CLAIMS):
             return None
         counts = claim_stats.counts()
         found = claim_stats.claims(search, MOST + 1)
         return {
-            "rows": [self._claim(request, claim) for claim in found[:MOST]],
+            "rows": [self._claim(request, claim, now) for claim in found[:MOST]],
             "most": words.number(MOST) if len(found) > MOST else "",
             "running": words.count(counts.running),
             "silent": words.count(counts.silent),
             "completed": words.count(counts.completed),
         }
 
-    def _claim(self, request: HttpRequest, claim: ClaimStats) -> dict[str, Any]:
+    def _claim(self, request: HttpRequest, claim: ClaimStats, now: Situation) -> dict[str, Any]:
         if claim.completed_at is not None:
             kind, state = "ready", gettext("completed %(time)s") % {"time": words.clock(claim.completed_at)}
         elif claim.silent:
             kind, state = "lost", gettext("silent since %(time)s") % {"time": words.clock(claim.leased_until)}
+        elif claim.leased_until is None or claim.leased_until < now.pauses.now:
+            # In the time of one lease after a restart of PostgreSQL nobody counts as silent.
+            kind, state = "waiting", gettext("not heard since %(time)s") % {"time": words.clock(claim.leased_until)}
         else:
             beating = gettext("running and beating until %(time)s")
             kind, state = "running", beating % {"time": words.clock(claim.leased_until)}

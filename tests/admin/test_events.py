@@ -15,19 +15,23 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from django_pgbus import publish
 from django_pgbus.events import stats
 from django_pgbus.idempotency import stats as claim_stats
 from django_pgbus.idempotency import stats_sql
 from django_pgbus.models import Archived, Message, QueueState, Subscription
 from django_pgbus.postgres import Statement
 from django_pgbus.queues.stats import Count
+from django_pgbus.tasks import lifecycle
 from django_pgbus.tasks.masking import MASK
+from tests import eventful
 from tests.admin import handlers, rows  # noqa: F401  (the handlers are declared)
 from tests.admin.conftest import Login
 from tests.admin.test_decisions import decide, told
 from tests.admin.test_lists import found, states
 from tests.admin.test_locks import answer, ask, logged
 from tests.admin.test_markup import EVIL, SHORT, harmless
+from tests.line import succeed
 
 pytestmark = pytest.mark.django_db
 PAGE = "admin:pgbus_subscription_changelist"
@@ -285,7 +289,9 @@ def test_claims_say_whether_their_holder_beats(admin_client: Client) -> None:
         assert admin_client.get(row["url"], follow=True).status_code == 200
 
 
-def test_nobody_is_silent_in_the_time_of_a_lease_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_silent_in_the_time_of_a_lease_after_a_restart(
+    monkeypatch: pytest.MonkeyPatch, admin_client: Client
+) -> None:
     monkeypatch.undo()
     for name in ("COUNTS", "CLAIMS"):
         now = getattr(stats_sql, name).sql.replace(UP_SINCE, "statement_timestamp()")
@@ -293,6 +299,39 @@ def test_nobody_is_silent_in_the_time_of_a_lease_after_a_restart(monkeypatch: py
     rows.a_claim(rows.a_delayed(**rows.event()), leased_until=rows.now() - timedelta(seconds=20))
     assert claim_stats.counts().silent == Count(0)
     assert not claim_stats.claims()[0].silent
+    (row,) = shown(admin_client)["claims"]["rows"]
+    assert row["state"].startswith("not heard since ")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_workers_write_is_what_the_page_reads(admin_client: Client) -> None:
+    running = eventful.picked_up()
+    eventful.publish_once(running.event)
+    second = eventful.claim_event()
+    assert eventful.pick_up(second).skipped == [second]
+    publish("nobody.hears")
+    context = shown(admin_client)
+    assert jobs(context["pending"]) == [running.id]
+    assert jobs(context["processed"]) == [second.id]
+    assert [(row["job"], row["state"].split()[0]) for row in context["claims"]["rows"]] == [
+        (str(running.id), "running")
+    ]
+    assert [(str(row["reason"]), row["number"]) for row in context["skipped"]] == [("being handled", "1")]
+    assert [(row["topic"], row["handled"]) for row in context["unhandled"]["rows"]] == [("nobody.hears", False)]
+    assert "Another copy of this event was being handled." in page(admin_client, Archived.objects.get(pk=second.id))
+    succeed(running)
+    (claim,) = shown(admin_client)["claims"]["rows"]
+    assert claim["state"].startswith("completed ")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_redelivered_copy_is_owned_until_the_lease_of_its_claim_ends(admin_client: Client) -> None:
+    running = eventful.picked_up()
+    assert lifecycle.hand_back([(running.id, running.delivery)], even_running=True) == [running.id]
+    assert eventful.pick_up(*eventful.claim_events()).waiting
+    (row,) = shown(admin_client)["pending"]["rows"]
+    assert (row["job"], str(row["standing"].state)) == (str(running.id), "owned")
+    assert states(admin_client, "delayed") == {running.id: "owned"}
 
 
 # --- subscriptions ------------------------------------------------------------------------------------
