@@ -26,7 +26,8 @@ class Claim:
     """
     What is known of a claim: its holder, its age and how much longer it is live for certain (seconds).
 
-    `silent`: nobody works under it. `has_message`: the message of its holder is there, and so runs or will run.
+    `silent`: nobody works under it. `has_message`: the message of its holder is there, and so runs or will run; not one that
+    is to be discarded, which may never be done.
     """
 
     event: UUID

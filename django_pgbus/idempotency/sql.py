@@ -28,7 +28,12 @@ LOOK = Statement(
                AND claim.leased_until < statement_timestamp()
                AND (holder.leased_until IS NULL OR holder.leased_until < statement_timestamp())
                AND statement_timestamp() > pg_postmaster_start_time() + %(lease)s::interval AS silent,
-           EXISTS (SELECT 1 FROM pgbus_messages AS message WHERE message.id = claim.message_id)
+           EXISTS (
+               SELECT 1
+               FROM pgbus_messages AS message
+               WHERE message.id = claim.message_id
+                 AND NOT message.discard_requested
+           )
                OR EXISTS (SELECT 1 FROM pgbus_delayed AS delayed WHERE delayed.id = claim.message_id) AS has_message
     FROM unnest(%(events)s::uuid[], %(handlers)s::text[]) AS wanted (event_id, handler)
     JOIN pgbus_processed_events AS claim ON claim.event_id = wanted.event_id AND claim.handler = wanted.handler

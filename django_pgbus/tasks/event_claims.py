@@ -6,7 +6,7 @@ Whether a delivery of an event runs: the table of claim outcomes (semantics 5.4)
 | nothing, or a silent claim whose holder is fenced out | claim, run |
 | a claim that vanished between insert and read | claim, run |
 | live, held by another message | skip: that one does the work |
-| live, held by this very message, or by one that is nowhere | wait until its lease has ended: it may be the only copy |
+| live, held by this very message, or by one that is nowhere or to be discarded | wait for its lease: maybe the only copy |
 | completed, or known to be | skip |
 
 A suspect waits where it is, in the hands of its worker: among the delayed its mark would be lost.

@@ -182,8 +182,8 @@ ITS_MESSAGE_MAY_BE_LEASED = without("idempotency.TAKE", ("AND message.leased_unt
 WITHOUT_ITS_MESSAGE = without(
     "idempotency.LOOK",
     (
-        "EXISTS (SELECT 1 FROM pgbus_messages AS message WHERE message.id = claim.message_id)",
-        "true",
+        "EXISTS (\n               SELECT 1",
+        "true OR EXISTS (\n               SELECT 1",
     ),
 )
 STAMPS_COMPLETED = without("idempotency.STAMP", "WHERE claim.completed_at IS NULL")
@@ -755,6 +755,23 @@ def test_a_duplicate_is_not_skipped_for_a_holder_whose_message_is_gone():
     assert beat(holder).superseded == [holder]
     assert succeed(holder) == set()
     comes_to_one_run(event)
+
+
+@fails_if(without("idempotency.LOOK", "AND NOT message.discard_requested"))
+def test_a_duplicate_is_not_skipped_for_a_holder_that_is_to_be_discarded():
+    """If its run fails, it is settled as discarded: somebody discarded that copy, not the duplicate."""
+    event, holder, duplicate = holder_and_duplicate()
+    assert lifecycle.discard([holder.id]).marked == {holder.id}
+    assert pick_up(duplicate).waiting == [duplicate]
+    assert fail(holder) == {holder.id: True}
+    comes_to_one_run(event)
+
+
+def test_a_duplicate_of_a_holder_that_is_to_be_discarded_and_succeeds_is_skipped():
+    event, holder, duplicate = holder_and_duplicate()
+    lifecycle.discard([holder.id])
+    assert pick_up(duplicate).waiting == [duplicate]
+    comes_to_one_run(event, [holder])
 
 
 def test_a_duplicate_of_a_holder_that_waits_for_itself_is_skipped():
