@@ -44,7 +44,7 @@ class EventFilter(GivenFilter):
 def parsed_event(text: str) -> UUID | None:
     """Return the id of an event, or None for any other text."""
     try:
-        return UUID(text.strip()) if "-" in text else None
+        return UUID(text.strip())
     except ValueError:
         return None
 
