@@ -260,7 +260,8 @@ PARK = Statement(
         JOIN unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(waits_for)s::text[], %(keys)s::text[],
                     %(semaphores)s::text[], %(due_in)s::float8[], %(raised)s::int[], %(dropped)s::text[])
              AS held (id, delivery, waits_for, key, semaphore, due_in, raised, dropped) ON held.id = message.id
-        WHERE message.delivery = held.delivery
+        WHERE message.id = ANY (%(ids)s::bigint[])
+          AND message.delivery = held.delivery
           AND message.leased_until IS NOT NULL
         ORDER BY message.id
         FOR UPDATE OF message

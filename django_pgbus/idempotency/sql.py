@@ -38,7 +38,6 @@ LOOK = Statement(
     FROM unnest(%(events)s::uuid[], %(handlers)s::text[]) AS wanted (event_id, handler)
     JOIN pgbus_processed_events AS claim ON claim.event_id = wanted.event_id AND claim.handler = wanted.handler
     LEFT JOIN pgbus_messages AS holder ON holder.id = claim.message_id AND holder.delivery = claim.delivery
-    ORDER BY claim.event_id, claim.handler
     """
 )
 
@@ -124,6 +123,8 @@ COMPLETE = Statement(
     locks=("processed_events",),
 )
 
+# Ordered by what no index has, and yet in the order of the others: a session that must not sort would read the claims of
+# a week by their key.
 RELEASE = Statement(
     sql="""
     WITH mine AS (
@@ -131,7 +132,7 @@ RELEASE = Statement(
         FROM unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS ended (id, delivery)
         JOIN pgbus_processed_events AS claim ON claim.message_id = ended.id AND claim.delivery = ended.delivery
         WHERE claim.completed_at IS NULL
-        ORDER BY claim.event_id, claim.handler
+        ORDER BY claim.event_id::text COLLATE "C", claim.handler
         FOR UPDATE OF claim
     )
     DELETE FROM pgbus_processed_events AS claim
@@ -194,6 +195,8 @@ SUM_COUNTS = Statement(
 # --- retention ----------------------------------------------------------------------------------------
 
 # Never while it is pending, nor while a copy of its event may still come to its handler: it would run again.
+# OFFSET 0 lets the copies be looked for claim by claim, the oldest first, until there are enough: a planner that made joins
+# of it would read the line and all claims.
 PURGE_CLAIMS = Statement(
     sql="""
     WITH old AS (
@@ -201,13 +204,25 @@ PURGE_CLAIMS = Statement(
         FROM pgbus_processed_events AS claim
         WHERE claim.completed_at < statement_timestamp() - %(age)s::interval
           AND NOT EXISTS (
-              SELECT 1 FROM pgbus_messages AS copy WHERE copy.event_id = claim.event_id AND copy.task = claim.handler
+              SELECT 1
+              FROM pgbus_messages AS copy
+              WHERE copy.event_id = claim.event_id
+                AND copy.task = claim.handler
+              OFFSET 0
           )
           AND NOT EXISTS (
-              SELECT 1 FROM pgbus_delayed AS copy WHERE copy.event_id = claim.event_id AND copy.task = claim.handler
+              SELECT 1
+              FROM pgbus_delayed AS copy
+              WHERE copy.event_id = claim.event_id
+                AND copy.task = claim.handler
+              OFFSET 0
           )
           AND NOT EXISTS (
-              SELECT 1 FROM pgbus_dead_letters AS copy WHERE copy.event_id = claim.event_id AND copy.task = claim.handler
+              SELECT 1
+              FROM pgbus_dead_letters AS copy
+              WHERE copy.event_id = claim.event_id
+                AND copy.task = claim.handler
+              OFFSET 0
           )
         ORDER BY claim.completed_at
         LIMIT %(limit)s::int

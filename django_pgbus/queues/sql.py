@@ -307,7 +307,8 @@ LOCK_LEASED = Statement(
     FROM patience
     CROSS JOIN pgbus_messages AS message
     JOIN unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS held (id, delivery) ON held.id = message.id
-    WHERE message.delivery = held.delivery
+    WHERE message.id = ANY (%(ids)s::bigint[])
+      AND message.delivery = held.delivery
       AND message.leased_until IS NOT NULL
     ORDER BY message.id
     FOR UPDATE OF message
@@ -529,7 +530,8 @@ RETURN_TO_LINE = Statement(
         FROM pgbus_messages AS message
         JOIN unnest(%(ids)s::bigint[], %(deliveries)s::int[], %(counted)s::boolean[], %(suspects)s::boolean[])
              AS held (id, delivery, counted, suspect) ON held.id = message.id
-        WHERE message.delivery = held.delivery
+        WHERE message.id = ANY (%(ids)s::bigint[])
+          AND message.delivery = held.delivery
           AND message.leased_until IS NOT NULL
           AND NOT message.discard_requested
         ORDER BY message.id
@@ -648,7 +650,8 @@ SETTLE_MARKED = Statement(
         SELECT message.id
         FROM pgbus_messages AS message
         JOIN unnest(%(ids)s::bigint[], %(deliveries)s::int[]) AS held (id, delivery) ON held.id = message.id
-        WHERE message.discard_requested
+        WHERE message.id = ANY (%(ids)s::bigint[])
+          AND message.discard_requested
           AND (message.delivery = held.delivery
                OR (held.delivery IS NULL
                    AND message.leased_until < statement_timestamp()

@@ -55,7 +55,7 @@ FREE = Statement(
         FROM pgbus_uniqueness_keys AS held
         WHERE held.message_id = ANY (%(ids)s::bigint[] || %(waiting)s::bigint[])
           AND (held.strategy = 'while_executing' OR held.message_id = ANY (%(ids)s::bigint[]))
-        ORDER BY held.key
+        ORDER BY held.key || '' -- in no index: a session that must not sort would read all keys by theirs
         FOR UPDATE OF held
     )
     DELETE FROM pgbus_uniqueness_keys AS held
@@ -120,7 +120,8 @@ TAKE_AWAY = Statement(
         FROM pgbus_uniqueness_keys AS held
         JOIN unnest(%(keys)s::text[], %(ids)s::bigint[], %(deliveries)s::int[]) AS silent (key, message_id, delivery)
           ON silent.key = held.key
-        WHERE held.message_id = silent.message_id
+        WHERE held.key = ANY (%(keys)s::text[])
+          AND held.message_id = silent.message_id
           AND held.delivery IS NOT DISTINCT FROM silent.delivery
           AND held.strategy = 'while_executing'
           AND NOT EXISTS (
