@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from django.db import DatabaseError
@@ -14,6 +14,8 @@ from django_pgbus.admin.bounds import TookTooLongError, bounded
 from django_pgbus.concurrency import stats as concurrency_stats
 from django_pgbus.concurrency.models import BlockedExecution
 from django_pgbus.concurrency.stats import Parked
+from django_pgbus.events import stats as event_stats
+from django_pgbus.events.models import Subscription
 from django_pgbus.queues import stats
 from django_pgbus.queues.models import DeadLetter, Delayed, Message, QueueState
 from django_pgbus.queues.stats import Count, Totals
@@ -40,10 +42,11 @@ def summary(app_list: Sequence[dict[str, Any]]) -> dict[str, Any]:
         with bounded():
             totals, workers = stats.totals(stats.queues()), worker_stats.workers()
             parked = concurrency_stats.parked()
+            subscribed = {one.queue for one in event_stats.subscriptions()} if Subscription in pages else set()
     except (DatabaseError, TookTooLongError):  # not migrated yet, or away: the list below is still of use
         return {"unknown": True}
     cards = list(_cards(pages, totals, parked, workers))
-    return {"cards": cards, "warnings": list(_warnings(pages, totals, workers))}
+    return {"cards": cards, "warnings": list(_warnings(pages, totals, workers, subscribed))}
 
 
 def _cards(
@@ -76,7 +79,9 @@ def _card(url: str, label: str, number: str, note: str = "", *, alarm: bool = Fa
     return {"url": url, "label": label, "number": number, "note": note, "alarm": alarm}
 
 
-def _warnings(pages: Pages, totals: Totals, workers: Sequence[WorkerStats]) -> Iterator[dict[str, str]]:
+def _warnings(
+    pages: Pages, totals: Totals, workers: Sequence[WorkerStats], subscribed: Collection[str]
+) -> Iterator[dict[str, str]]:
     if url := pages.get(Worker):
         if not any(worker.takes_jobs for worker in workers):
             yield {"url": url, "text": gettext("No worker is running: whatever is enqueued waits.")}
@@ -90,7 +95,19 @@ def _warnings(pages: Pages, totals: Totals, workers: Sequence[WorkerStats]) -> I
                 deaf,
             )
             yield {"url": url, "text": text % {"number": words.number(deaf)}}
+    works = any(worker.takes_jobs for worker in workers)
+    unserved = sorted(queue for queue in subscribed if works and not worker_stats.serving(queue, workers))
+    if (url := pages.get(Subscription)) and unserved:
+        text = ngettext(
+            "Handlers are subscribed to a queue that no running worker serves: %(names)s.",
+            "Handlers are subscribed to queues that no running worker serves: %(names)s.",
+            len(unserved),
+        )
+        yield {"url": url, "text": text % {"names": _names(unserved)}}
     if (url := pages.get(QueueState)) and (paused := totals.paused):
         text = ngettext("Paused queue: %(names)s.", "Paused queues: %(names)s.", len(paused))
-        names = ", ".join(map(words.showable, paused[:NAMED])) + (" …" if len(paused) > NAMED else "")
-        yield {"url": url, "text": text % {"names": names}}
+        yield {"url": url, "text": text % {"names": _names(paused)}}
+
+
+def _names(queues: Sequence[str]) -> str:
+    return ", ".join(map(words.showable, queues[:NAMED])) + (" …" if len(queues) > NAMED else "")

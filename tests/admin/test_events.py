@@ -349,6 +349,18 @@ def test_subscriptions_say_whether_a_living_worker_drains_their_queue(admin_clie
     assert found == {"@events": "served", "@paused": "paused", "@silent": "no worker"}
 
 
+def test_the_index_names_queues_with_handlers_that_nobody_serves(admin_client: Client) -> None:
+    rows.a_subscription("orders.paid", queue="@mail")
+    rows.a_subscription("orders.#", queue="@events")
+    index = reverse("admin:app_list", args=["pgbus"])
+    warning = "Handlers are subscribed to a queue that no running worker serves: @mail."
+    assert warning not in admin_client.get(index).content.decode(), "that no worker runs is said already"
+    rows.a_worker(queues="@events: 5")
+    assert warning in admin_client.get(index).content.decode()
+    rows.a_worker(queues="*, @*: 5")
+    assert warning not in admin_client.get(index).content.decode()
+
+
 def test_unbinding_is_asked_for_done_and_logged(admin_client: Client) -> None:
     rows.a_subscription("orders.*")
     rows.a_subscription("orders.#")
