@@ -8,13 +8,16 @@ pattern), in short transactions of workers that start and of people.
 from django_pgbus.postgres import Statement
 
 # Any number of events in one statement: an index finds the patterns whose literal beginning and end fit, the regular
-# expression decides. A handler gets one copy of an event, however many of its patterns match.
+# expression decides. A handler gets one copy of an event, however many of its patterns match. An expression takes thirty
+# microseconds to compile, and a session keeps but a few: only one all of whose words the topic has is asked. In a CASE,
+# since a planner holds the expression for the cheaper question and would ask it first.
 PUBLISH = Statement(
     sql="""
     WITH published AS MATERIALIZED (
         SELECT event.nth, event.id, event.topic, event.payload,
                string_to_array(event.prefixes, ' ') AS prefixes,
-               string_to_array(event.suffixes, ' ') AS suffixes
+               string_to_array(event.suffixes, ' ') AS suffixes,
+               string_to_array(event.topic || '.*.#', '.') AS words
         FROM unnest(%(ids)s::uuid[], %(topics)s::text[], %(payloads)s::text[], %(prefixes)s::text[],
                     %(suffixes)s::text[])
              WITH ORDINALITY AS event (id, topic, payload, prefixes, suffixes, nth)
@@ -29,7 +32,11 @@ PUBLISH = Statement(
             FROM pgbus_subscriptions AS subscription
             WHERE subscription.prefix = ANY (published.prefixes)
               AND subscription.suffix = ANY (published.suffixes)
-              AND '.' || published.topic ~ subscription.regex
+              AND CASE
+                      WHEN string_to_array(subscription.pattern, '.') <@ published.words
+                      THEN '.' || published.topic ~ subscription.regex
+                      ELSE false
+                  END
             ORDER BY subscription.handler, subscription.id
         ) AS subscriber
     ), sent AS (

@@ -3,7 +3,7 @@ Run a benchmark and print what it found.
 
     python tests/benchmarks/run.py BENCH [--json] [--runs 5]
 
-BENCH is jobs, enqueue, latency, depth, snapshot, idle, commits, burst, hotkey, batch, storm, or all of them.
+BENCH is jobs, enqueue, latency, depth, snapshot, idle, commits, burst, hotkey, batch, events, storm, or all of them.
 
 A small table for people; with `--json` one JSON object as the last line. README.md says how to read it.
 """
@@ -27,7 +27,20 @@ from tests.benchmarks.report import Report, together
 from tests.benchmarks.server import Server
 from tests.benchmarks.systems import PEERS, peer
 
-BENCHES = ("jobs", "enqueue", "latency", "depth", "snapshot", "idle", "commits", "burst", "hotkey", "batch", "storm")
+BENCHES = (
+    "jobs",
+    "enqueue",
+    "latency",
+    "depth",
+    "snapshot",
+    "idle",
+    "commits",
+    "burst",
+    "hotkey",
+    "batch",
+    "events",
+    "storm",
+)
 BUSY = 1.0
 
 
