@@ -10,7 +10,8 @@ from django_pgbus.postgres import Statement
 
 # What is known of these claims, without a lock. The holder is under a lease while its message is claimed under that very
 # delivery, and none counts as lapsed in the time of one lease after a restart of PostgreSQL. `remaining` is how long the
-# claim is certain to be live yet.
+# claim is certain to be live yet. OFFSET 0: each is looked up by its key, also by a plan that was made while there was none
+# and is kept while they become many.
 LOOK = Statement(
     sql="""
     SELECT claim.event_id,
@@ -36,7 +37,13 @@ LOOK = Statement(
            )
                OR EXISTS (SELECT 1 FROM pgbus_delayed AS delayed WHERE delayed.id = claim.message_id) AS has_message
     FROM unnest(%(events)s::uuid[], %(handlers)s::text[]) AS wanted (event_id, handler)
-    JOIN pgbus_processed_events AS claim ON claim.event_id = wanted.event_id AND claim.handler = wanted.handler
+    CROSS JOIN LATERAL (
+        SELECT one.*
+        FROM pgbus_processed_events AS one
+        WHERE one.event_id = wanted.event_id
+          AND one.handler = wanted.handler
+        OFFSET 0
+    ) AS claim
     LEFT JOIN pgbus_messages AS holder ON holder.id = claim.message_id AND holder.delivery = claim.delivery
     """
 )

@@ -305,3 +305,10 @@ def test_forgetting_claims_reads_as_many_as_it_may_forget_and_not_the_line(plann
     assert "Sort" not in [node["Node Type"] for node in found]
     assert rows_read(found, "pgbus_messages", "pgbus_delayed", "pgbus_dead_letters") <= 3 * limit
     assert planner.sql("SELECT count(*) FROM pgbus_processed_events") == [(CLAIMS - limit,)]
+
+
+def test_a_plan_made_while_there_was_no_claim_looks_them_up_by_their_key(planner):
+    """A generic plan is kept for long: with the first ten thousand claims each look would read all of them."""
+    planner.sql(f"ANALYZE {', '.join(TABLES)}")
+    found = planner.do(explained_pinned, claims_sql.LOOK.sql, PINNED["LOOK"])
+    assert [way for way in wrong_ways(found) if "processed_events" in way] == []
