@@ -12,12 +12,17 @@ pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 EVENTS = int(os.environ.get("PGBUS_TEST_EVENTS", "300"))
 SEED = int(os.environ.get("PGBUS_TEST_SEED", "1"))
-PLAN = Plan(events=EVENTS, seconds=(0.0, 0.03), kill_every=0.8, seed=SEED, patience=60)
+PLAN = Plan(events=EVENTS, seconds=(0.0, 0.03), kill_every=0.8, most_kills=15, restart=2, seed=SEED, patience=60)
 
 
 @pytest.mark.timeout(180)
 def test_events_are_done_in_a_storm_of_kills(server, runworker_there):
-    found = Storm(PLAN, runworker_there).run()
+    def restart() -> None:
+        server.stop("immediate")
+        server.start()
+
+    found = Storm(PLAN, runworker_there, restart).run()
     print(found)
     assert set(checks(found).values()) == {0}, found
     assert found.kills >= 3
+    assert found.restarts == 1

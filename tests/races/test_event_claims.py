@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 import time_machine
-from django.db import transaction
+from django.db import OperationalError, transaction
 
 from django_pgbus import publish, signals
 from django_pgbus.idempotency import claims as verbs
@@ -58,7 +58,8 @@ from tests.races.guards import (
     without,
 )
 from tests.races.test_lost_replies import completer, success, superseded  # noqa: F401  (fixtures)
-from tests.sessions import execute, sessions
+from tests.running import a_worker
+from tests.sessions import execute, sessions, until
 
 pytestmark = [COMMITTED, pytest.mark.races]
 
@@ -881,6 +882,45 @@ def test_a_suspect_that_has_to_wait_for_its_own_claim_stays_a_suspect():
     comes_to_one_run(event, [again])
 
 
+def test_a_worker_works_on_while_a_suspect_waits_for_its_own_claim():
+    """It asks again now and then, and runs it once it may."""
+    event = uuid.uuid4()
+    holder = picked_up(event)
+    lapse(holder.id)
+    release(holder.id)
+    with a_worker("@*"):
+        others = [publish_once() for _ in range(5)]
+        until(lambda: all(held_by(other) and held_by(other)[2] for other in others))
+        assert (state(holder.id), is_held(event, holder)) == ("running", True)
+        assert ("once", event) not in eventful.ran
+        silence_claim(event)
+        until(lambda: state(holder.id) == "succeeded")
+    assert eventful.ran.count(("once", event)) == 1
+    assert held_by(event)[2]
+
+
+@pytest.mark.parametrize("when", ["before the commit", "after it, and the reply was lost"])
+def test_a_pick_up_that_fails_in_a_worker_loses_nothing_and_leaves_no_claim(when, monkeypatch):
+    real, failed = lifecycle.pick_up, []
+
+    def fails(deliveries):
+        if failed:
+            return real(deliveries)
+        failed.extend(deliveries)
+        if when != "before the commit":
+            assert real(deliveries).taken == list(deliveries)
+        raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(lifecycle, "pick_up", fails)
+    event = publish_once()
+    with a_worker("@*"):
+        until(lambda: state(failed[0].id) == "succeeded" if failed else False)
+    archived = Archived.objects.get(event_id=event)
+    assert (archived.attempts, archived.delivery) == (1, 3), "claimed, handed back, claimed"
+    assert held_by(event) == (archived.id, 3, True)
+    assert eventful.ran == [("once", event)]
+
+
 # --- completion ---------------------------------------------------------------------------------------
 
 
@@ -1213,8 +1253,8 @@ def test_a_pending_claim_is_never_forgotten():
 
 
 def keeps_it(table):
-    guard = f"SELECT 1 FROM {table} AS copy WHERE copy.event_id"
-    return without("idempotency.PURGE_CLAIMS", (guard, f"SELECT 1 FROM {table} AS copy WHERE false AND copy.event_id"))
+    copy = f"FROM {table} AS copy\n              WHERE "
+    return without("idempotency.PURGE_CLAIMS", (copy, f"{copy}false AND "))
 
 
 def none_is_kept(monkeypatch):

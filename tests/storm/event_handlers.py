@@ -15,7 +15,7 @@ from django.db import connection
 
 from django_pgbus import subscribe
 
-TOPIC: Final = "storm.event"
+TOPIC: Final = "storm.happened"
 CREATE: Final = """
     CREATE TABLE event_storm_ledger (event uuid NOT NULL, handler text NOT NULL);
     CREATE TABLE event_storm_runs (
@@ -62,12 +62,12 @@ def transactional(event: Any) -> None:
     _books(event, "transactional")
 
 
-@subscribe("storm.event", max_attempts=MOST)
+@subscribe("storm.happened", max_attempts=MOST)
 def plain(event: Any) -> None:
     _notes(event, "plain")
 
 
-@subscribe("#.event", idempotent=True, max_attempts=MOST)
+@subscribe("#.happened", idempotent=True, max_attempts=MOST)
 def idempotent(event: Any) -> None:
     _notes(event, "idempotent")
 

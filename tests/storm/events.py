@@ -62,6 +62,7 @@ class Plan:
     kill_every: float = 1.0
     least_kills: int = 3
     most_kills: int = 1000
+    restart: int | None = None  # after so many kills the server goes down, and is there again
     seed: int = 1
     patience: float = 120.0
 
@@ -74,6 +75,7 @@ class Found:
     messages: int = 0
     kills: int = 0
     whole_workers: int = 0
+    restarts: int = 0
     seconds: float = 0.0
     runs: int = 0  # that were noted: those of two of the handlers
     repeated: dict[str, int] = field(default_factory=dict)  # by handler
@@ -92,10 +94,11 @@ class Found:
 class Storm:
     """Two workers of two processes, and what happens to them."""
 
-    def __init__(self, plan: Plan, start: Callable[..., RunWorker]) -> None:
+    def __init__(self, plan: Plan, start: Callable[..., RunWorker], restart: Callable[[], None] | None = None) -> None:
         self.plan = plan
         self.random = random.Random(plan.seed)
         self._start = lambda: start(*OPTIONS, pgbus=PGBUS, sweep_every=5)
+        self._restart = restart
         self.published: Counter[uuid.UUID] = Counter()
         self.found = Found(events=plan.events)
 
@@ -114,6 +117,7 @@ class Storm:
             self.found.seconds = time.monotonic() - began
             self.read()
             for worker in workers:
+                worker.ready(2)  # One may just have been started.
                 assert worker.stop() == 0
         finally:
             execute(event_handlers.DROP)
@@ -142,7 +146,19 @@ class Storm:
         while self.found.kills < self.plan.least_kills or (self.found.kills < self.plan.most_kills and value(OPEN)):
             time.sleep(max(0.0, last + self.plan.kill_every - time.monotonic()))
             last = time.monotonic()
+            if self._restart is not None and self.found.kills == self.plan.restart and not self.found.restarts:
+                self._restart_server(workers)
             self._kill(workers)
+
+    def _restart_server(self, workers: list[RunWorker]) -> None:
+        """It explains what the kill of all processes would: each lost its connections, and perhaps a reply."""
+        assert self._restart is not None
+        after = value("SELECT clock_timestamp()")
+        running = [pid for worker in workers for pid in worker.children()]
+        self._restart()
+        self.found.restarts += 1
+        for pid in running:
+            execute("INSERT INTO event_storm_kills VALUES (%s, %s, clock_timestamp())", pid, after)
 
     def _kill(self, workers: list[RunWorker]) -> None:
         whole = self.found.kills % WHOLE == WHOLE - 1
