@@ -206,7 +206,8 @@ COPIES = Statement(
     """
 )
 
-# By a part of pattern or handler, or by a topic: then those that would get it.
+# By a part of pattern or handler, or by a topic: then those that would get it. Only an expression all of whose words the
+# topic has is asked, as when publishing (`sql.PUBLISH`).
 SUBSCRIPTIONS = Statement(
     sql="""
     SELECT known.pattern, known.handler, known.queue, known.priority, known.idempotent, known.created_at,
@@ -220,7 +221,11 @@ SUBSCRIPTIONS = Statement(
     ) AS known
     WHERE strpos(lower(known.pattern), lower(%(text)s::text)) > 0
        OR strpos(lower(known.handler), lower(%(text)s::text)) > 0
-       OR '.' || %(text)s::text ~ known.regex
+       OR CASE
+              WHEN string_to_array(known.pattern, '.') <@ string_to_array(%(text)s::text || '.*.#', '.')
+              THEN '.' || %(text)s::text ~ known.regex
+              ELSE false
+          END
     ORDER BY known.handler, known.pattern
     LIMIT %(most)s::int
     """
@@ -233,7 +238,8 @@ HANDLED = Statement(
     FROM (
         SELECT asked.name,
                string_to_array(asked.prefixes, ' ') AS prefixes,
-               string_to_array(asked.suffixes, ' ') AS suffixes
+               string_to_array(asked.suffixes, ' ') AS suffixes,
+               string_to_array(asked.name || '.*.#', '.') AS words
         FROM unnest(%(topics)s::text[], %(prefixes)s::text[], %(suffixes)s::text[]) AS asked (name, prefixes, suffixes)
     ) AS topic
     WHERE EXISTS (
@@ -241,7 +247,11 @@ HANDLED = Statement(
         FROM pgbus_subscriptions AS subscription
         WHERE subscription.prefix = ANY (topic.prefixes)
           AND subscription.suffix = ANY (topic.suffixes)
-          AND '.' || topic.name ~ subscription.regex
+          AND CASE
+                  WHEN string_to_array(subscription.pattern, '.') <@ topic.words
+                  THEN '.' || topic.name ~ subscription.regex
+                  ELSE false
+              END
     )
     """
 )
