@@ -41,12 +41,12 @@ async def aslow(event: Any) -> None:
     await arecord(name, "ended")
 
 
-@subscribe("orders.#", "orders.*", "*.created.eu")
-def orders(event: Any) -> None:
-    record(f"orders {event.topic}", "ran")
+@subscribe("trips.#", "trips.*", "*.created.eu")
+def trips(event: Any) -> None:
+    record(f"trips {event.topic}", "ran")
 
 
-@subscribe("orders.created", queue_name="mail_orders")
+@subscribe("trips.created", queue_name="mail_trips")
 class Mail:
     def handle(self, event: Any) -> None:
         record(f"mail {event.topic}", "ran")
