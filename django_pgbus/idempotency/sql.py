@@ -243,6 +243,29 @@ PURGE_CLAIMS = Statement(
     locks=("processed_events",),
 )
 
+# Pending, and its holder is nowhere: a message was deleted by hand, or discarded after its run had been handed back while it
+# was alive. Whoever got the event would take such a claim over, so nothing depends on it.
+PURGE_DESERTED = Statement(
+    sql="""
+    WITH deserted AS (
+        SELECT claim.event_id, claim.handler
+        FROM pgbus_processed_events AS claim
+        WHERE claim.completed_at IS NULL
+          AND claim.leased_until < statement_timestamp() - %(age)s::interval
+          AND NOT EXISTS (SELECT 1 FROM pgbus_messages AS message WHERE message.id = claim.message_id)
+          AND NOT EXISTS (SELECT 1 FROM pgbus_delayed AS delayed WHERE delayed.id = claim.message_id)
+        ORDER BY claim.message_id
+        LIMIT %(limit)s::int
+        FOR UPDATE OF claim SKIP LOCKED
+    )
+    DELETE FROM pgbus_processed_events AS claim
+    USING deserted
+    WHERE claim.event_id = deserted.event_id
+      AND claim.handler = deserted.handler
+    """,
+    locks=("processed_events",),
+)
+
 PURGE_COUNTS = Statement(
     sql="""
     DELETE FROM pgbus_event_counts

@@ -20,6 +20,15 @@ def purge_claims() -> int:
     return sql.PURGE_CLAIMS.count(age=f"{get_settings().IDEMPOTENCY_TTL} seconds", limit=BATCH)
 
 
+def purge_deserted() -> int:
+    """
+    Forget some claims that are pending for `IDEMPOTENCY_TTL`, silent, and whose message is nowhere; return how many.
+
+    Locks: processed_events (skipping).
+    """
+    return sql.PURGE_DESERTED.count(age=f"{get_settings().IDEMPOTENCY_TTL} seconds", limit=BATCH)
+
+
 def sum_counts() -> int:
     """Make one row of many that count the same, and return of how many. Locks: event_counts (skipping)."""
     return int(sql.SUM_COUNTS.row(limit=BATCH, rows=ROWS).rows)

@@ -39,6 +39,7 @@ SWEEPS: Final = (
     Sweep("purge batches", 60, batches.purge_batches, batches.BATCH),
     Sweep("purge counts of batches that are nowhere", 300, batches.purge_counts, batches.BATCH),
     Sweep("purge claims of events", 60, idempotency.purge_claims, idempotency.BATCH),
+    Sweep("purge claims whose jobs are nowhere", 300, idempotency.purge_deserted, idempotency.BATCH),
     Sweep("sum counts of events", 60, idempotency.sum_counts, idempotency.ROWS),
     Sweep("purge counts of events", 300, idempotency.purge_counts, idempotency.BATCH),
     Sweep("purge dead letters", 300, sweeps.purge_dead_letters, sweeps.BATCH),

@@ -1252,6 +1252,37 @@ def test_a_pending_claim_is_never_forgotten():
     assert is_held(event, holder)
 
 
+def a_month_ago():
+    for column in ("claimed_at", "processed_at", "leased_until"):
+        execute(f"UPDATE pgbus_processed_events SET {column} = {column} - interval '30 days'")
+
+
+@fails_if(without("idempotency.PURGE_DESERTED", ("message.id = claim.message_id", "false")))
+def test_a_pending_claim_is_kept_while_its_message_is_anywhere():
+    event = uuid.uuid4()
+    holder = picked_up(event)
+    a_month_ago()
+    assert claim_sweeps.purge_deserted() == 0
+    fail(holder, delay=3600)
+    execute("UPDATE pgbus_delayed SET delivery = %s", [holder.delivery])
+    execute(
+        "INSERT INTO pgbus_processed_events (event_id, handler, message_id, delivery, leased_until) "
+        "VALUES (%s, %s, %s, %s, statement_timestamp() - interval '30 days')",
+        [event, ONCE, holder.id, holder.delivery],
+    )
+    assert claim_sweeps.purge_deserted() == 0
+
+
+@fails_if(without("idempotency.PURGE_DESERTED", ("- %(age)s::interval", "+ interval '1 hour'")))
+def test_a_claim_whose_message_is_nowhere_is_forgotten_after_a_long_silence():
+    picked_up(uuid.uuid4())
+    execute("DELETE FROM pgbus_messages")
+    assert claim_sweeps.purge_deserted() == 0
+    a_month_ago()
+    assert claim_sweeps.purge_deserted() == 1
+    assert not ProcessedEvent.objects.exists()
+
+
 def keeps_it(table):
     copy = f"FROM {table} AS copy\n              WHERE "
     return without("idempotency.PURGE_CLAIMS", (copy, f"{copy}false AND "))
