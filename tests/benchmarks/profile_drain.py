@@ -42,7 +42,7 @@ PARTS: Final = (
     ("settle: the rest of the completer", ("Completer.work",)),
     ("hygiene", ("hygiene.py",)),
     ("prepare: decode", ("payload.py:", "Executor.prepare")),
-    ("prepare: task result", ("Executor._running",)),
+    ("prepare: task result", ("RunnableTask.open",)),
     ("prepare: the rest", ("Executor.prepare",)),
     ("run: signals", ("Signal.send_robust",)),
     ("run: the task", ("noop (",)),
