@@ -110,7 +110,7 @@ def _handlers() -> Iterator[CheckMessage]:
         for app, error in autodiscover(announce=False).items():
             yield Error(
                 f"{app}.handlers cannot be imported: {type(error).__name__}: {error}",
-                hint="Correct it: workers start without these handlers, and what is published for them fails.",
+                hint="Correct it: until then `migrate`, `runworker` and other commands of manage.py refuse to run.",
                 id="pgbus.E015",
             )
 

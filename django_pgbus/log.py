@@ -12,17 +12,30 @@ from django_pgbus import signals
 
 logger = logging.getLogger("django_pgbus")
 
+MOST_TOPICS = 1000
+_for_nobody: set[str] = set()  # topics of which it was said that no subscription matches
 
-def _delivery(delivery: Any) -> str:
-    return f"{delivery.task} #{delivery.id} (delivery {delivery.delivery}, attempt {delivery.attempts})"
+
+def _delivery(delivery: Any, attempts: int | None = None) -> str:
+    about = "" if delivery.topic is None else f" on {delivery.topic} ({delivery.event})"
+    attempt = delivery.attempts if attempts is None else attempts
+    return f"{delivery.task} #{delivery.id}{about} (delivery {delivery.delivery}, attempt {attempt})"
+
+
+def _kind(exception: BaseException) -> str:
+    """Return the type of an exception; all of one that tells what is missing in the code, which holds no arguments."""
+    name = type(exception).__name__
+    return f"{name}: {exception}" if isinstance(exception, (ImportError, SyntaxError)) else name
 
 
 def _attempt_failed(*, delivery: Any, exception: BaseException, delay: float, **kwargs: Any) -> None:
-    logger.warning("%s failed: %s. Next attempt in %.1f s.", _delivery(delivery), type(exception).__name__, delay)
+    logger.warning("%s failed: %s. Next attempt in %.1f s.", _delivery(delivery), _kind(exception), delay)
 
 
 def _task_dead_lettered(*, delivery: Any, exception: BaseException | None, reason: str, **kwargs: Any) -> None:
-    logger.error("%s is a dead letter: %s.", _delivery(delivery), reason)
+    # One that was not run any more was counted by its claim.
+    attempts = delivery.attempts - (exception is None)
+    logger.error("%s is a dead letter: %s.", _delivery(delivery, attempts), reason)
 
 
 def _task_snoozed(*, delivery: Any, delay: float, **kwargs: Any) -> None:
@@ -184,38 +197,43 @@ def _batch_repaired(*, id: int, count: int, **kwargs: Any) -> None:
     logger.error("Batch %d: members that are nowhere, and count as failed: %d. Were jobs deleted by hand?", id, count)
 
 
-def _copy(delivery: Any) -> str:
-    return f"{delivery.task} #{delivery.id} on {delivery.topic} ({delivery.event}, delivery {delivery.delivery})"
-
-
 def _event_published(*, topic: str, event_id: Any, handlers: int, **kwargs: Any) -> None:
     logger.debug("Event %s on %s is for %d handlers.", event_id, topic, handlers)
 
 
 def _event_unrouted(*, topic: str, event_id: Any, **kwargs: Any) -> None:
-    logger.warning("Event %s on %s is for nobody: no subscription matches.", event_id, topic)
+    # Once aloud for each topic: that nobody wants to know is no fault, unless the topic has one.
+    level = logging.DEBUG
+    if topic not in _for_nobody and len(_for_nobody) < MOST_TOPICS:
+        _for_nobody.add(topic)
+        level = logging.WARNING
+    logger.log(level, "Event %s on %s is for nobody: no subscription matches.", event_id, topic)
 
 
 def _event_processed(*, delivery: Any, seconds: float, **kwargs: Any) -> None:
-    logger.debug("%s is done in %.3f s.", _copy(delivery), seconds)
+    logger.debug("%s is done in %.3f s.", _delivery(delivery), seconds)
 
 
-def _event_failed(*, delivery: Any, exception: BaseException, delay: float | None, **kwargs: Any) -> None:
-    then = "No further attempt." if delay is None else f"Next attempt in {delay:.1f} s."
-    logger.warning("%s failed: %s. %s", _copy(delivery), type(exception).__name__, then)
+def _event_failed(
+    *, delivery: Any, exception: BaseException, delay: float | None, traceback: str, **kwargs: Any
+) -> None:
+    if delay is None:  # As Django does it for the last failure of a task; what is sensitive is masked.
+        logger.error("%s failed.\n%s", _delivery(delivery), traceback.rstrip())
+    else:
+        logger.warning("%s failed: %s. Next attempt in %.1f s.", _delivery(delivery), _kind(exception), delay)
 
 
 def _event_skipped(*, delivery: Any, reason: str, age: float | None, **kwargs: Any) -> None:
     since = "" if age is None else f", claim of {age:.1f} s ago"
-    logger.info("%s is skipped: %s%s.", _copy(delivery), reason, since)
+    logger.info("%s is skipped: %s%s.", _delivery(delivery), reason, since)
 
 
 def _event_waits(*, delivery: Any, delay: float, **kwargs: Any) -> None:
-    logger.info("%s waits for %.1f s: an earlier delivery may still run.", _copy(delivery), delay)
+    logger.info("%s waits for %.1f s: an earlier delivery may still run.", _delivery(delivery), delay)
 
 
 def _claim_taken_over(*, delivery: Any, age: float, **kwargs: Any) -> None:
-    logger.warning("%s takes over a claim of %.1f s ago, whose holder has fallen silent.", _copy(delivery), age)
+    logger.warning("%s takes over a claim of %.1f s ago, whose holder has fallen silent.", _delivery(delivery), age)
 
 
 def _handlers_not_loaded(*, app: str, exception: BaseException, **kwargs: Any) -> None:

@@ -162,16 +162,22 @@ def find_handler(path: str) -> tuple[Handler, Callable[..., Any]]:
     """
     Return a handler and what is called with the event, or raise ImportError saying what is at this path instead.
 
-    A decorator above `subscribe` counts: what the module has under that name is called.
+    A decorator above `subscribe` counts: what the module has under that name is called. So does another name for the same
+    handler, `audit = audit_orders`: it was renamed.
     """
     found = imported(path, "handler")
-    handler = handlers.get(path)
+    handler = handlers.get(path) or renamed(found)
     if handler is None or not callable(found):
         raise ImportError(
             f"The handler {path} cannot be run: there is a {type(found).__name__} that is not subscribed to anything. "
             'Was @subscribe("...") taken away?'
         )
     return handler, called(found)
+
+
+def renamed(found: Any) -> Handler | None:
+    """Return the handler that this very function or class is under its present name."""
+    return next((handler for handler in handlers.values() if handler.target is found), None)
 
 
 def autodiscover(*, announce: bool = True) -> dict[str, Exception]:

@@ -6,9 +6,6 @@ What is wrong with topic, payload or headers is said before any SQL.
 
 from __future__ import annotations
 
-import os
-import time
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -20,7 +17,7 @@ from django.db import transaction
 from django_pgbus import signals
 from django_pgbus.conf import database
 from django_pgbus.events import sql
-from django_pgbus.events.event import CAUSE, CORRELATION, current
+from django_pgbus.events.event import CAUSE, CORRELATION, current, new_id
 from django_pgbus.events.topics import check_topic, lookups
 from django_pgbus.exceptions import InvalidPayload, InvalidTopic
 from django_pgbus.postgres.arrays import texts
@@ -118,7 +115,7 @@ def _publish(
     priority: int | None,
     delay: float | timedelta | None,
 ) -> list[int]:
-    ids = [_new_id() for _ in pairs] if event_ids is None else [_checked_id(id) for id in event_ids]
+    ids = [new_id() for _ in pairs] if event_ids is None else [_checked_id(id) for id in event_ids]
     if len(ids) != len(pairs):
         raise ValueError(f"event_ids holds {len(ids)} ids for {len(pairs)} events.")
     if not pairs:
@@ -225,11 +222,3 @@ def _checked_id(value: object) -> UUID:
     if not isinstance(value, UUID):
         raise TypeError(f"event_id is a uuid.UUID, not {value!r}.")
     return value
-
-
-def _new_id() -> UUID:
-    """Return a UUID of version 7: ids that follow one another are neighbours in an index (RFC 9562, 5.7)."""
-    if (make := getattr(uuid, "uuid7", None)) is not None:  # Python 3.14
-        return make()  # type: ignore[no-any-return]
-    value = (time.time_ns() // 1_000_000 & 0xFFFF_FFFF_FFFF) << 80 | int.from_bytes(os.urandom(10))
-    return UUID(int=value & ~(0xF << 76) & ~(0b11 << 62) | 0x7 << 76 | 0b10 << 62)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from django.db import transaction
 from django_pgbus import signals
 from django_pgbus.conf import database
 from django_pgbus.events import sql
-from django_pgbus.events.handlers import Handler, handlers
+from django_pgbus.events.handlers import Handler, find_handler, handlers, renamed
 from django_pgbus.events.topics import compiled
 from django_pgbus.postgres import retrying
 
@@ -22,7 +23,8 @@ def declare(declared: Iterable[Handler] | None = None) -> int:
     Write the subscriptions of handlers (None: all that this process has loaded) and return how many there are.
 
     A handler's patterns replace those that were stored of it; those of handlers that are not given stay as they are:
-    they may belong to another deployable. Locks: subscriptions.
+    they may belong to another deployable. Of all, those that are here under another name now are removed: else they would
+    get each event twice. Locks: subscriptions.
     """
     chosen = {handler.path: handler for handler in (handlers.values() if declared is None else declared)}
     rows = [(path, pattern, chosen[path]) for path in sorted(chosen) for pattern in sorted(chosen[path].patterns)]
@@ -47,8 +49,38 @@ def declare(declared: Iterable[Handler] | None = None) -> int:
             )
 
     retrying(transition)
+    if declared is None:
+        for path in {row.handler for row in stored()} - handlers.keys():
+            if _has_another_name(path):
+                unbind(path, by="a new name")
     signals.subscriptions_declared.send_robust(sender=None, count=len(rows))
     return len(rows)
+
+
+def _has_another_name(path: str) -> bool:
+    """Return whether a module that is loaded has, under this path, a handler that was declared under another."""
+    names = path.split(".")
+    for cut in range(len(names) - 1, 0, -1):
+        if (found := sys.modules.get(".".join(names[:cut]))) is not None:
+            for name in names[cut:]:
+                found = getattr(found, name, None)
+            return renamed(found) is not None
+    return False
+
+
+def unknown(paths: Iterable[str]) -> list[str]:
+    """
+    Return those of these handlers that this code does not have: they may belong to another deployable, or be gone.
+
+    Imports their modules.
+    """
+    missing = []
+    for path in sorted(set(paths)):
+        try:
+            find_handler(path)
+        except Exception:
+            missing.append(path)
+    return missing
 
 
 def unbind(handler: str, pattern: str | None = None, by: str = "") -> list[str]:

@@ -257,7 +257,9 @@ class Executor:
             delay = backoff.delay(own, error, call.subject, delivery.attempts, path=delivery.task)
             reason = "retry" if delay is not None else "gave_up"
         if delivery.topic is not None:
-            signals.event_failed.send_robust(sender=type(self), delivery=delivery, exception=error, delay=delay)
+            signals.event_failed.send_robust(
+                sender=type(self), delivery=delivery, exception=error, delay=delay, traceback=entry["traceback"]
+            )
         elif delay is not None:
             signals.attempt_failed.send_robust(sender=type(self), delivery=delivery, exception=error, delay=delay)
         if delay is None:

@@ -20,6 +20,7 @@ from django.core.checks import CheckMessage
 from django.db import DatabaseError, connections
 
 from django_pgbus.conf import database, get_settings
+from django_pgbus.events import subscriptions
 from django_pgbus.postgres.listen import Listener
 from django_pgbus.postgres.own_connection import IMPATIENT, close, own_connection
 from django_pgbus.tasks.runnable import load_path
@@ -277,12 +278,28 @@ def _tasks() -> Findings:
         yield Finding(Grade.OK, "tasks", f"all {len(rows)} that wait can be imported")
 
 
+def _subscriptions() -> Findings:
+    """Look for what is published to handlers that are not there."""
+    paths = {row.handler for row in subscriptions.stored()}
+    unknown = subscriptions.unknown(paths)
+    for path in unknown:
+        yield Finding(
+            Grade.WARN,
+            "events",
+            f"{path} is subscribed, and this code does not have it",
+            f"If no other does: manage.py pgbus_subscriptions --unbind {path}",
+        )
+    if not unknown:
+        yield Finding(Grade.OK, "events", f"all {len(paths)} subscribed handlers are in this code")
+
+
 LOOKS: Final[dict[str, Callable[[], Findings]]] = {
     "database": _server,
     "schema": _migrations,
     "notifications": _notifications,
     "queues": _queues,
     "tasks": _tasks,
+    "events": _subscriptions,
     "autovacuum": _tables,
     "transactions": _transactions,
 }

@@ -225,8 +225,10 @@ def _names(text: str) -> Iterator[str]:
 def _pattern(name: str) -> str:
     if ANY in name[:-1]:
         raise ValueError(f"{name!r} has a star in the middle; a star stands for the rest of a name, at its end.")
-    if name != ANY:
-        check_name(name.removesuffix(ANY))
+    if name.removeprefix(EVENT_QUEUE) != ANY:
+        plain = check_name(name.removeprefix(EVENT_QUEUE).removesuffix(ANY))
+        if plain.startswith(EVENT_QUEUE):
+            raise ValueError(f"{name!r} begins with more than one {EVENT_QUEUE}.")
     return name
 
 

@@ -31,6 +31,7 @@ from tests.admin.test_decisions import decide, told
 from tests.admin.test_lists import found, states
 from tests.admin.test_locks import answer, ask, logged
 from tests.admin.test_markup import EVIL, SHORT, harmless
+from tests.eventful import ONCE
 from tests.line import succeed
 
 pytestmark = pytest.mark.django_db
@@ -637,14 +638,20 @@ def test_the_command_lists_removes_and_declares(capsys: pytest.CaptureFixture[st
     assert called() == "No handler is subscribed.\n"
     rows.a_subscription("orders.#")
     rows.a_subscription("orders.*", queue="@other")
-    first, second = called().splitlines()
+    rows.a_subscription("orders.#", handler=rows.GONE_HANDLER)
+    _, gone, first, second = called().splitlines()
+    assert gone.split()[:3] == ["orders.#", rows.GONE_HANDLER, "@events"]
+    assert gone.endswith("not in this code")
     assert first.split()[:3] == ["orders.#", rows.HANDLER, "@events"]
+    assert "not in this code" not in first
     assert second.split()[:3] == ["orders.*", rows.HANDLER, "@other"]
-    assert called("--unbind", rows.HANDLER, "--pattern", "orders.*") == f"{rows.HANDLER} unbound from orders.*\n"
-    assert called("--unbind", rows.HANDLER) == f"{rows.HANDLER} unbound from orders.#\n"
+    assert called("--unbind", rows.GONE_HANDLER) == f"{rows.GONE_HANDLER} unbound from orders.#\n"
+    again = "It is in this code: the next worker that starts, and the next migrate, subscribe it again.\n"
+    assert called("--unbind", rows.HANDLER, "--pattern", "orders.*") == f"{rows.HANDLER} unbound from orders.*\n{again}"
+    assert called("--unbind", rows.HANDLER) == f"{rows.HANDLER} unbound from orders.#\n{again}"
     with pytest.raises(CommandError, match="is not subscribed"):
         called("--unbind", rows.HANDLER)
     with pytest.raises(CommandError, match="--pattern needs --unbind"):
         called("--pattern", "orders.*")
     assert "subscriptions declared." in called("--declare")
-    assert Subscription.objects.filter(handler=RECEIPT).count() == 2
+    assert Subscription.objects.filter(handler=ONCE).count() == 1

@@ -14,7 +14,8 @@ from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from django_pgbus import InvalidPayload, apublish, apublish_many, publish, publish_many, signals
-from django_pgbus.events import publishing, subscriptions
+from django_pgbus.events import event as event_module
+from django_pgbus.events import subscriptions
 from django_pgbus.events.publishing import CHUNK
 from django_pgbus.events.running import event_of, opened
 from django_pgbus.exceptions import InvalidTopic
@@ -201,7 +202,7 @@ def test_without_a_delay_it_is_in_the_line_at_once(delay):
 
 
 def test_published_at_is_the_clock_of_the_database_and_the_same_for_all_copies(monkeypatch):
-    monkeypatch.setattr(publishing.time, "time_ns", lambda: 0)  # whatever the clock here says
+    monkeypatch.setattr(event_module.time, "time_ns", lambda: 0)  # whatever the clock here says
     many_handlers(20, "orders", "bills")
     (before,) = execute("SELECT clock_timestamp()")[0]
     publish_many([("orders", 1), ("bills", 2)], event_ids=[uuid.uuid4(), uuid.uuid4()])
@@ -223,21 +224,21 @@ def test_ids_are_of_version_7_and_rise_with_time(monkeypatch):
     moments = [0, 1, 2**47, 2**48 - 1]
     ids = []
     for moment in moments:
-        monkeypatch.setattr(publishing.time, "time_ns", lambda moment=moment: moment * 1_000_000 + 999_999)
-        ids.append(publishing._new_id() if not hasattr(uuid, "uuid7") else own_id())
+        monkeypatch.setattr(event_module.time, "time_ns", lambda moment=moment: moment * 1_000_000 + 999_999)
+        ids.append(event_module.new_id() if not hasattr(uuid, "uuid7") else own_id())
     assert [id.int >> 80 for id in ids] == moments
     assert ids == sorted(ids)
-    for id in [*ids, *(publishing._new_id() for _ in range(100))]:
+    for id in [*ids, *(event_module.new_id() for _ in range(100))]:
         assert id.version == 7
         assert id.variant == uuid.RFC_4122
-    assert len({publishing._new_id() for _ in range(1000)}) == 1000
+    assert len({event_module.new_id() for _ in range(1000)}) == 1000
 
 
 def own_id() -> UUID:
     """Make one as a Python before 3.14 does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delattr(uuid, "uuid7")
-        return publishing._new_id()
+        return event_module.new_id()
 
 
 def test_what_was_published_reads_back_as_it_was_written():

@@ -14,10 +14,10 @@ from django_pgbus import publish, signals
 from django_pgbus.apps import _declare_subscriptions
 from django_pgbus.events import handlers as declared
 from django_pgbus.events import subscriptions
-from django_pgbus.events.handlers import autodiscover, handlers
+from django_pgbus.events.handlers import autodiscover, find_handler, handlers
 from django_pgbus.events.subscriptions import declare, stored, unbind
 from django_pgbus.models import Message, Subscription
-from tests import jobs
+from tests import eventful, jobs
 from tests.events import examples
 from tests.events.examples import a_handler, many_handlers, nobody_subscribed, path_of  # noqa: F401
 from tests.events.test_publishing import heard
@@ -275,3 +275,17 @@ def test_an_app_without_handlers_is_no_fault():
     told, _keep = heard(signals.handlers_not_loaded)
     autodiscover()
     assert told == []
+
+
+def test_a_handler_that_was_renamed_runs_under_its_old_name_and_gets_each_event_once(monkeypatch):
+    monkeypatch.setattr(eventful, "of_old", eventful.plain, raising=False)
+    old = f"{eventful.__name__}.of_old"
+    Subscription.objects.all().delete()
+    Subscription.objects.create(handler=old, pattern="eventful.plain", queue="@events", regex=r"^\.eventful\.plain$")
+    gone = Subscription.objects.create(handler="shop.handlers.gone", pattern="a", queue="@events", regex=r"^\.a$")
+    handler, call = find_handler(old)
+    assert (handler.path, call) == (eventful.PLAIN, eventful.plain)
+    assert subscriptions.unknown([old, gone.handler]) == [gone.handler]
+    subscriptions.declare()
+    assert not Subscription.objects.filter(handler=old).exists()
+    assert Subscription.objects.filter(handler=gone.handler).exists()

@@ -20,6 +20,7 @@ from django.db import OperationalError, connection, connections
 from django.test import override_settings
 
 from django_pgbus import conf, signals
+from django_pgbus.events.models import Subscription
 from django_pgbus.queues.models import Delayed, Message, QueueState
 from django_pgbus.worker import autoreload, doctor, readiness, run
 from django_pgbus.worker.models import Worker
@@ -469,3 +470,12 @@ def test_a_signal_is_obeyed_from_the_beginning():
         process.kill()
         process.stderr.close()
         process.wait(20)
+
+
+def test_a_subscription_that_this_code_cannot_serve_is_named(findings):
+    Subscription.objects.all().delete()
+    assert (doctor.Grade.OK, "events") in findings()
+    Subscription.objects.create(handler="shop.handlers.gone", pattern="a", queue="@events", regex="^a$")
+    found = findings()[doctor.Grade.WARN, "events"]
+    assert "shop.handlers.gone is subscribed, and this code does not have it" in found.text
+    assert "--unbind shop.handlers.gone" in found.remedy

@@ -170,6 +170,8 @@ def test_a_plan_reads_back_what_it_prints(text):
         ("*, !@*, !*", "leaves out every queue"),
         ("@*, @*", "stands twice"),
         ("@*x", "a star in the middle"),
+        ("@: 3", "is empty"),
+        ("@@mail", "more than one @"),
         ("x" * 201, "longer than 200 characters"),
         ("a\x00b", "control character"),
     ],

@@ -14,8 +14,9 @@ class Command(BaseCommand):
     """Print one line per subscription, or per one that was removed."""
 
     help = (
-        "Lists which handlers are subscribed to which topics: pattern, handler, queue, and when a worker or `migrate` last "
-        "declared it. With --unbind it removes subscriptions, with --declare it writes those of this code."
+        "Lists which handlers are subscribed to which topics: pattern, handler, queue, when a worker or `migrate` last "
+        "declared it, whether it is idempotent, and whether this code does not have it. With --unbind it removes "
+        "subscriptions, with --declare it writes those of this code."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -55,14 +56,28 @@ class Command(BaseCommand):
             raise CommandError(f"{handler} is not subscribed{f' to {pattern}' if pattern else ''}.")
         for found in removed:
             self.stdout.write(f"{handler} unbound from {found}")
+        if handler not in subscriptions.unknown([handler]):
+            self.stdout.write(
+                "It is in this code: the next worker that starts, and the next migrate, subscribe it again."
+            )
 
     def _list(self) -> None:
-        rows = [
-            (row.pattern, row.handler, row.queue, f"{row.declared_at:%Y-%m-%d %H:%M:%S %Z}")
-            for row in subscriptions.stored()
-        ]
-        if not rows:
+        found = subscriptions.stored()
+        if not found:
             self.stdout.write("No handler is subscribed.")
+            return
+        unknown = set(subscriptions.unknown(row.handler for row in found))
+        rows = [("pattern", "handler", "queue", "last declared", "")]
+        rows += [
+            (
+                row.pattern,
+                row.handler,
+                row.queue,
+                f"{row.declared_at:%Y-%m-%d %H:%M:%S %Z}",
+                ", ".join(["idempotent"] * row.idempotent + ["not in this code"] * (row.handler in unknown)),
+            )
+            for row in found
+        ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         for row in rows:
             line = "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True))
