@@ -31,7 +31,7 @@ class Event:
     One event, as one of its handlers gets it.
 
     `id` is the same for all handlers and in every delivery. `published_at` is the database's clock at `publish`, `attempt`
-    counts the runs of this handler for this event that count, the present one included. The defaults are for those who
+    counts the runs of this copy that count, the present one included. The defaults are for those who
     call a handler themselves, as in `audit(Event(topic="orders.created", payload={"order": 42}))`. Payload and headers do
     not appear in its repr, which ends up in logs.
     """

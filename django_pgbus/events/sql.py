@@ -80,10 +80,15 @@ PUBLISH = Statement(
 
 # --- subscriptions ------------------------------------------------------------------------------------
 
+# With `patience` nothing in this transaction waits longer for a lock.
 LOCK_SUBSCRIPTIONS = Statement(
     sql="""
+    WITH patience AS MATERIALIZED (
+        SELECT set_config('lock_timeout', coalesce(%(patience)s::text, current_setting('lock_timeout')), true)
+    )
     SELECT subscription.id
-    FROM pgbus_subscriptions AS subscription
+    FROM patience
+    CROSS JOIN pgbus_subscriptions AS subscription
     WHERE subscription.handler = ANY (%(handlers)s::text[])
     ORDER BY subscription.handler, subscription.pattern
     FOR UPDATE OF subscription

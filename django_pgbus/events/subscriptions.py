@@ -16,15 +16,17 @@ from django_pgbus.events.topics import compiled
 from django_pgbus.postgres import retrying
 
 MOST: Final = 10_000
+PATIENCE: Final = "250ms"
 
 
-def declare(declared: Iterable[Handler] | None = None) -> int:
+def declare(declared: Iterable[Handler] | None = None, *, patience: str | None = None) -> int:
     """
     Write the subscriptions of handlers (None: all that this process has loaded) and return how many there are.
 
     A handler's patterns replace those that were stored of it; those of handlers that are not given stay as they are:
     they may belong to another deployable. Of all, those that are here under another name now are removed: else they would
-    get each event twice. Locks: subscriptions.
+    get each event twice. `patience` is how long to wait for whoever has a subscription locked (PostgreSQL's `lock_timeout`,
+    whose error it is then). Locks: subscriptions.
     """
     chosen = {handler.path: handler for handler in (handlers.values() if declared is None else declared)}
     rows = [(path, pattern, chosen[path]) for path in sorted(chosen) for pattern in sorted(chosen[path].patterns)]
@@ -35,7 +37,8 @@ def declare(declared: Iterable[Handler] | None = None) -> int:
 
     def transition() -> None:
         with transaction.atomic(using=database()):
-            sql.LOCK_SUBSCRIPTIONS.tuples(handlers=paths)
+            renamed_ones = [] if declared is not None else _with_another_name()
+            sql.LOCK_SUBSCRIPTIONS.tuples(handlers=[*paths, *renamed_ones], patience=patience)
             sql.DROP_OTHERS.count(handlers=paths, patterns=[pattern.text for pattern in patterns])
             sql.DECLARE.count(
                 patterns=[pattern.text for pattern in patterns],
@@ -47,14 +50,25 @@ def declare(declared: Iterable[Handler] | None = None) -> int:
                 suffixes=[pattern.suffix for pattern in patterns],
                 regexes=[pattern.regex for pattern in patterns],
             )
+            for path in renamed_ones:
+                sql.UNBIND.tuples(handler=path, pattern=None)
 
     retrying(transition)
-    if declared is None:
-        for path in {row.handler for row in stored()} - handlers.keys():
-            if _has_another_name(path):
-                unbind(path, by="a new name")
     signals.subscriptions_declared.send_robust(sender=None, count=len(rows))
     return len(rows)
+
+
+def declare_at_start() -> int:
+    """
+    Write the subscriptions of all that this process has loaded, and return how many there are.
+
+    For a worker, which has other work to do than to wait for whoever has one of them locked. Locks: subscriptions.
+    """
+    return declare(patience=PATIENCE)
+
+
+def _with_another_name() -> list[str]:
+    return [path for path in sorted({row.handler for row in stored()} - handlers.keys()) if _has_another_name(path)]
 
 
 def _has_another_name(path: str) -> bool:

@@ -26,7 +26,7 @@ LOOK = Statement(
                pg_postmaster_start_time() + %(lease)s::interval
            ) - statement_timestamp())::float8, 0) AS remaining,
            claim.completed_at IS NULL
-               AND claim.leased_until < statement_timestamp()
+               AND coalesce(claim.leased_until, '-infinity') < statement_timestamp()
                AND (holder.leased_until IS NULL OR holder.leased_until < statement_timestamp())
                AND statement_timestamp() > pg_postmaster_start_time() + %(lease)s::interval AS silent,
            EXISTS (
@@ -76,7 +76,7 @@ TAKE = Statement(
         leased_until = excluded.leased_until
     WHERE claim.completed_at IS NULL
       AND ((claim.message_id = excluded.message_id AND claim.delivery = excluded.delivery)
-           OR (claim.leased_until < statement_timestamp()
+           OR (coalesce(claim.leased_until, '-infinity') < statement_timestamp()
                AND statement_timestamp() > pg_postmaster_start_time() + %(lease)s::interval
                AND NOT EXISTS (
                    SELECT 1
@@ -251,7 +251,7 @@ PURGE_DESERTED = Statement(
         SELECT claim.event_id, claim.handler
         FROM pgbus_processed_events AS claim
         WHERE claim.completed_at IS NULL
-          AND claim.leased_until < statement_timestamp() - %(age)s::interval
+          AND coalesce(claim.leased_until, '-infinity') < statement_timestamp() - %(age)s::interval
           AND NOT EXISTS (SELECT 1 FROM pgbus_messages AS message WHERE message.id = claim.message_id)
           AND NOT EXISTS (SELECT 1 FROM pgbus_delayed AS delayed WHERE delayed.id = claim.message_id)
         ORDER BY claim.message_id

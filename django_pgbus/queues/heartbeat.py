@@ -89,6 +89,9 @@ def renew(held: Held, lease: float) -> Beat:
             lease=f"{lease} seconds",
         )
     )
+    for delivery in deliveries:
+        if delivery.id in renewed:
+            delivery.confirmed_at = sent  # Whatever comes next: the lease of its message is what fences it.
     constrained = [d for d in deliveries if d.constraints is not None and d.id in renewed]
     if constrained:  # Before anything is concluded: what fails here is begun anew with the next beat.
         for renew_more in on_renewed:
@@ -96,7 +99,6 @@ def renew(held: Held, lease: float) -> Beat:
     missing = []
     for delivery in deliveries:
         if delivery.id in renewed:
-            delivery.confirmed_at = sent
             if renewed[delivery.id] and not delivery.discard:
                 delivery.discard = True
                 beat.discarded.append(delivery)

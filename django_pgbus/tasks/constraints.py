@@ -133,6 +133,14 @@ def of(text: str | None) -> Constraints:
 NONE = Constraints()
 
 
+def readable(text: str | None) -> Constraints:
+    """Return what a message carries, nothing if it was damaged by hand: the executor finds out, and fails the attempt."""
+    try:
+        return of(text)
+    except Exception:
+        return NONE
+
+
 def declares_any(task: AnyTask) -> bool:
     """Return whether a task is unique or limited."""
     return getattr(task, "unique", None) is not None or getattr(task, "limit", None) is not None

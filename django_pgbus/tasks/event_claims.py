@@ -26,6 +26,7 @@ from django_pgbus.idempotency import claims as verbs
 from django_pgbus.idempotency.claims import Claim, Key, completed, key_of
 from django_pgbus.queues import sql
 from django_pgbus.queues.message import Delivery
+from django_pgbus.tasks import constraints
 from django_pgbus.tasks.outcomes import PickedUp
 
 TRIES: Final = 3  # to claim what vanishes each time
@@ -34,7 +35,7 @@ MARGIN: Final = 0.05  # seconds after the end of a lease
 
 def claims(delivery: Delivery) -> bool:
     """Return whether a delivery claims an event."""
-    return delivery.event is not None and delivery.constraints is not None
+    return delivery.event is not None and constraints.readable(delivery.constraints).idempotent
 
 
 @dataclass(slots=True)

@@ -136,7 +136,9 @@ def redrive(ids: Iterable[int]) -> Redriven:
         with transaction.atomic(using=database()):
             letters = sql.LOCK_DEAD.rows(ids=wanted)
             # One whose constraints cannot be read fails as an attempt, and is a dead letter again with that reason.
-            bound = {letter.id: one for letter in letters if (one := _readable(letter.constraints)).at_entrance}
+            bound = {
+                letter.id: one for letter in letters if (one := constraints.readable(letter.constraints)).at_entrance
+            }
             again = _enter_again([letter for letter in letters if letter.id in bound], bound)
             entered = [id for id, entered in again.items() if isinstance(entered, Enqueued)]
             refused: dict[int, Entered] = {id: why for id, why in again.items() if not isinstance(why, Enqueued)}
@@ -301,7 +303,7 @@ def pick_up(deliveries: Sequence[Delivery]) -> PickedUp:
     event that must run once claims it, or is skipped, or waits (semantics 5.4).
     Locks: messages, semaphore_slots, uniqueness_keys, processed_events.
     """
-    bound = {delivery.id: _readable(delivery.constraints) for delivery in deliveries}
+    bound = {delivery.id: constraints.readable(delivery.constraints) for delivery in deliveries}
     events = [delivery for delivery in deliveries if bound[delivery.id].idempotent and delivery.event is not None]
     picked = _claim_events(events) if events else PickedUp()
     if len(events) < len(deliveries):
@@ -393,13 +395,6 @@ def _picked_up(deliveries: Sequence[Delivery], bound: dict[int, Constraints], pa
         delivery.ended = True  # A beat that finds it gone has not lost it.
     let_in_after_commit(semaphores, unique_keys, batches)  # Parked, committed, now look again.
     return picked
-
-
-def _readable(text: str | None) -> Constraints:
-    try:
-        return constraints.of(text)
-    except Exception:  # Damaged by hand: the executor finds out too, and fails the attempt before it runs.
-        return constraints.NONE
 
 
 def _take_both(
@@ -731,7 +726,7 @@ def put_off(puts: Sequence[PutOff], now: float) -> dict[int, bool]:
     limits = {
         p.delivery.id: limit
         for p in puts
-        if p.reason == "snoozed" and (limit := _readable(p.delivery.constraints).limit)
+        if p.reason == "snoozed" and (limit := constraints.readable(p.delivery.constraints).limit)
     }
     rows: dict[int, bool] = {}
     if snoozing := [put for put in puts if put.delivery.id in limits]:

@@ -33,6 +33,7 @@ HUNT: Final = 0.055  # seconds of looking on after a wake-up: a producer that ha
 HUNT_PAUSE: Final = 0.002
 LOOK_AGAIN: Final = 0.025  # seconds after something was due
 ASK_AGAIN: Final = 0.25  # seconds between pick-ups of what another transaction holds
+DECLARE_AGAIN: Final = 15.0  # seconds until subscriptions are written that could not be
 NUDGE: Final = 0.005  # seconds between looks at buffers that may be stuck behind a long job
 HEARD: Final = 120.0  # seconds a level counts that was only heard of; producers write it at least once a minute
 
@@ -61,7 +62,7 @@ class Consumer(ConnectedLoop):
         self._reporter = reporter
         self._to_be_stopped = to_be_stopped
         self._declare = declare
-        self._declared = False
+        self._declare_at = 0.0  # infinite once it is done
         self._line = Line()
         self._levels: dict[Level, bool] = {}
         self._paused: set[str] = set()  # queues, as of the last poll
@@ -118,22 +119,24 @@ class Consumer(ConnectedLoop):
         beat = heartbeat.renew(self._held, self._plan.lease)
         for delivery in (*beat.superseded, *beat.discarded):
             self._to_be_stopped(delivery)
-        if not self._declared:
-            self._say_what_is_handled_here()
         sweeps.find_levels()
         self._line.forget()
         self._next_poll = 0.0
         self._may_find = True
 
     def _say_what_is_handled_here(self) -> None:
-        """Write the subscriptions of this code, once; what goes wrong with them keeps nobody from working."""
+        """Write the subscriptions of this code, once; what is in the way is tried again, and keeps nobody from working."""
+        if time.monotonic() < self._declare_at:
+            return
+        self._declare_at = time.monotonic() + DECLARE_AGAIN
         try:
             self._declare()
         except Exception as error:
             if is_connection_loss(error):
                 raise
             signals.loop_failed.send_robust(sender=type(self), part=self.part, exception=error)
-        self._declared = True
+        else:
+            self._declare_at = float("inf")
 
     def work(self) -> float:
         """Do one round."""
@@ -144,6 +147,7 @@ class Consumer(ConnectedLoop):
                 self._contested = []
                 self.drained = True
             return 3600.0
+        self._say_what_is_handled_here()
         self._hand_back(())  # What a lost connection left in our hands.
         self._read_notes()
         if time.monotonic() >= self._next_due:
@@ -190,7 +194,7 @@ class Consumer(ConnectedLoop):
         full = suspects_wait = False
         self._may_find = False  # Before the rooms are read: one that grows meanwhile says so.
         for capsule in self._capsules:
-            room = capsule.room()
+            room = max(0, capsule.room() - self._contested_of(capsule))
             if room and self._suspects_wait and capsule.suspects and not self._suspect_runs():
                 if capsule.threads.buffered:
                     suspects_wait = True
@@ -198,17 +202,24 @@ class Consumer(ConnectedLoop):
                 claimed, deliveries = self._take(capsule, capsule.suspects, 1)
                 if claimed:
                     suspects_wait = True  # There may be more.
-                if deliveries:
+                # One that is contested will run too: the next waits for it as if it did already.
+                if deliveries or (
+                    deliveries := [d for whose, d in self._contested[-1:] if claimed and d.level.suspect]
+                ):
                     self._suspect = deliveries[0]
                     room -= 1
             else:
                 suspects_wait |= bool(capsule.suspects)
             if room > 0 and (levels := capsule.levels()):
                 limit = min(room, CLAIM_LIMIT)
-                full |= self._take(capsule, levels, limit)[0] == limit and capsule.room() > 0
+                full |= self._take(capsule, levels, limit)[0] == limit and capsule.room() > self._contested_of(capsule)
         self._suspects_wait &= suspects_wait
         self._may_find |= full or self._suspects_wait
         return full
+
+    def _contested_of(self, capsule: Capsule) -> int:
+        """Return how many deliveries of this capsule wait for another transaction: there has to be room for them."""
+        return sum(whose is capsule for whose, _ in self._contested)
 
     def _take(self, capsule: Capsule, levels: list[Level], limit: int) -> tuple[int, list[Delivery]]:
         """Return how many were claimed, and which of them run here."""
@@ -228,7 +239,7 @@ class Consumer(ConnectedLoop):
         """Take what the constrained ones need, and return those that may run, in their order."""
         try:
             picked = self._picked_up([delivery for delivery in deliveries if delivery.constraints is not None])
-        except Exception:
+        except BaseException:  # a receiver of what was announced may even exit
             self._returning.extend(deliveries)  # None of them runs before it is known what it may.
             raise
         gone = picked.gone
@@ -259,9 +270,17 @@ class Consumer(ConnectedLoop):
         wait = self._next_ask - time.monotonic()
         if wait > 0:
             return wait
-        waiting, self._contested = self._contested, []
         for capsule in self._capsules:
-            if mine := [delivery for whose, delivery in waiting if whose is capsule]:
+            # A suspect runs alone: not while others wait there to begin.
+            mine = [
+                delivery
+                for whose, delivery in self._contested
+                if whose is capsule and not (delivery.level.suspect and capsule.threads.buffered)
+            ]
+            if mine:
+                # Of this capsule only: what becomes of these is no reason to lose the others.
+                asked = set(map(id, mine))
+                self._contested = [(whose, d) for whose, d in self._contested if id(d) not in asked]
                 capsule.put(self._pick_up(capsule, mine))
         self._next_ask = time.monotonic() + ASK_AGAIN
         return ASK_AGAIN
@@ -331,6 +350,9 @@ class Consumer(ConnectedLoop):
                 back = capsule.threads.take_back()
                 self._hand_back([d for d in back if d.queue in paused])
                 capsule.threads.put(d for d in back if d.queue not in paused)
+        if stopped := [delivery for _, delivery in self._contested if delivery.queue in paused]:
+            self._contested = [(capsule, d) for capsule, d in self._contested if d.queue not in paused]
+            self._hand_back(stopped)
 
     def _hand_back(self, deliveries: Iterable[Delivery]) -> None:
         """Put back into the line what came out of a buffer; what fails is tried again by the next round."""

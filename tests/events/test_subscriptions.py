@@ -7,7 +7,7 @@ import sys
 import pytest
 from django.apps import apps
 from django.core.management import call_command
-from django.db import connection
+from django.db import DataError, connection, transaction
 from django.test.utils import CaptureQueriesContext, modify_settings
 
 from django_pgbus import publish, signals
@@ -74,6 +74,19 @@ def test_what_changed_in_the_code_changes_in_the_table():
     assert (row.id, row.queue, row.priority, row.idempotent) == (kept, "@mail", 5, True)
     assert publish("a") == 0
     assert publish("c.x") == 1
+
+
+@pytest.mark.parametrize("regex", ["[", "a{2,1}", "(", "*", "\\"])
+def test_an_expression_that_cannot_be_read_is_refused_and_publishing_goes_on(regex):
+    """One such row, written by hand, would fail every publish, and the transaction around it."""
+    declare([a_handler("app.one", "a")])
+    row = Subscription(handler="app.two", pattern="#", queue="@events", regex=regex)
+    with pytest.raises(DataError, match="regular expression"), transaction.atomic():
+        row.save()
+    with pytest.raises(DataError, match="regular expression"), transaction.atomic():
+        Subscription.objects.update(regex=regex)
+    assert publish("a") == 1
+    assert publish("b") == 0
 
 
 def test_a_pattern_of_an_older_version_of_pgbus_is_compiled_anew():
@@ -234,7 +247,7 @@ def test_a_worker_writes_them_when_it_starts():
 
 @pytest.mark.django_db(transaction=True)
 def test_a_worker_whose_subscriptions_cannot_be_written_works_all_the_same(monkeypatch):
-    def fails(declared=None):
+    def fails(**kwargs):
         raise RuntimeError("no")
 
     monkeypatch.setattr("django_pgbus.events.subscriptions.declare", fails)
