@@ -394,7 +394,7 @@ MEANINGS = {
     "pgbus_subscriptions.priority": "Of copies of events that bring none.",
     "pgbus_subscriptions.prefix": "The words before the first wildcard, by which it is found.",
     "pgbus_subscriptions.suffix": "The words after the last wildcard, by which it is found.",
-    "pgbus_subscriptions.regex": "What decides whether it matches.",
+    "pgbus_subscriptions.regex": "What decides whether it matches; one that PostgreSQL cannot read is refused.",
     "pgbus_subscriptions.declared_at": "When a worker last started that has it in its code.",
     "pgbus_uniqueness_keys.message_id": "The task that holds it; the batch, under `until_finished`.",
 }

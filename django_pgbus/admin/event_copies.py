@@ -22,7 +22,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgbus.admin import event_contents, words
 from django_pgbus.admin.base import PgbusAdmin
 from django_pgbus.admin.decisions import DecidingAdmin
-from django_pgbus.admin.shown import end, shown_path
+from django_pgbus.admin.shown import end, shown_path, shown_topic
 from django_pgbus.events import stats
 from django_pgbus.events.models import Subscription
 from django_pgbus.events.stats import MOST_COPIES, Copy
@@ -33,6 +33,11 @@ from django_pgbus.worker.waiting import Kind, Situation, Standing
 TABLES: Final[dict[str, type[Model]]] = {"line": Message, "delayed": Delayed, "dead": DeadLetter, "done": Archived}
 # What stands in place of a field of a task; what a handler returns is not kept.
 OF_EVENTS: Final[dict[str, tuple[str, ...]]] = {"enqueued": ("published",), "result_text": ()}
+
+
+def is_copy(row: Any) -> bool:
+    """Return whether a row is a handler's copy of an event, though it may have been written past us and lack a half."""
+    return row.event_id is not None or row.topic is not None
 
 
 def skipped(note: str) -> Standing:
@@ -77,7 +82,7 @@ def copy_rows(
             {
                 "job": str(copy.id),
                 "url": page.link(request, TABLES[copy.place], "change", quote(copy.id)),
-                "topic": words.showable(copy.topic),
+                "topic": shown_topic(copy.topic),
                 "path": shown_path(copy.task),
                 "name": words.showable(copy.task),
                 "importable": found is not None,
@@ -146,8 +151,8 @@ class EventCopiesAdmin(DecidingAdmin):
 
     @admin.display(description=_("topic"))
     def topic_text(self, obj: Any) -> SafeString:
-        """Return the topic it was published under."""
-        return format_html("<code>{}</code>", words.showable(obj.topic))
+        """Return the topic it was published under, or that it has none."""
+        return shown_topic(obj.topic)
 
     @admin.display(description=_("published at"))
     def published(self, obj: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.translation import ngettext
+from django.utils.translation import gettext, ngettext
 
 from django_pgbus.admin import words
 from django_pgbus.queues.models import DeadLetter
@@ -23,6 +23,13 @@ def shown_path(path: str) -> SafeString:
     path = words.showable(path)
     parts = format_html_join(mark_safe(".<wbr>"), "{}", ((part,) for part in path.split(".")))
     return format_html('<span class="pgbus-path" title="{}">{}</span>', path, parts)
+
+
+def shown_topic(topic: str | None) -> SafeString:
+    """Return an event's topic, or that it has none: `publish` always gives one, whoever writes the row himself may not."""
+    if topic is None:
+        return format_html('<span class="pgbus-quiet">{}</span>', gettext("without a topic"))
+    return format_html("<code>{}</code>", words.showable(topic))
 
 
 def end(reason: str, attempts: int) -> str:

@@ -16,7 +16,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import contents, event_contents, words
-from django_pgbus.admin.event_copies import EventCopiesAdmin
+from django_pgbus.admin.event_copies import EventCopiesAdmin, is_copy
 from django_pgbus.admin.event_filters import NEWEST_EVENTS, by_event, of_event, parsed_event
 from django_pgbus.admin.lists import GivenFilter
 from django_pgbus.admin.shown import shown_path, shown_standing
@@ -114,9 +114,10 @@ class WorkAdmin(EventCopiesAdmin):
         shown = shown_path(obj.task)
         if obj.found_task is None:
             shown = format_html('{} <span class="pgbus-mark">{}</span>', shown, _("cannot be imported here"))
-        if obj.topic is None:
+        if not is_copy(obj):
             return shown
-        return format_html('{}<br><span class="pgbus-quiet">{}</span>', shown, words.showable(obj.topic))
+        topic = _("without a topic") if obj.topic is None else words.showable(obj.topic)
+        return format_html('{}<br><span class="pgbus-quiet">{}</span>', shown, topic)
 
     @admin.display(description=_("state"))
     def state(self, obj: Any) -> SafeString:
@@ -181,7 +182,7 @@ class WorkAdmin(EventCopiesAdmin):
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the facts of a page; its batch, and what constrains a job, only where there is anything."""
         found = super().get_fieldsets(request, obj)
-        if obj is not None and obj.topic is not None:
+        if obj is not None and is_copy(obj):
             return self.event_fieldsets(found, obj)
         if obj is not None and obj.batch_id is not None:
             (name, task), *others = found
@@ -262,7 +263,7 @@ class WorkAdmin(EventCopiesAdmin):
 
 
 def _key(row: Any) -> tuple[str, bool]:
-    return row.task, row.topic is not None
+    return row.task, is_copy(row)
 
 
 def _code(path: str, of_event: bool) -> Any:  # noqa: FBT001
@@ -271,5 +272,5 @@ def _code(path: str, of_event: bool) -> Any:  # noqa: FBT001
 
 
 def _failed_attempts(job: Any) -> list[contents.Attempt]:
-    found = contents.attempts if job.topic is None else event_contents.attempts
+    found = event_contents.attempts if is_copy(job) else contents.attempts
     return found(job.errors, job.payload, job.found_task)

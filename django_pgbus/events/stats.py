@@ -45,7 +45,7 @@ class Copy:
     place: str
     id: int
     event_id: UUID
-    topic: str
+    topic: str | None  # of a row that was written past us
     task: str
     queue: str
     attempts: int

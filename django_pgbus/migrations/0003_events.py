@@ -4,6 +4,17 @@ from django.db import migrations, models
 
 import django_pgbus.queues.models
 
+# Every publish matches its topic against what stands there: one expression that PostgreSQL cannot read, written by hand,
+# would fail them all, and with each the transaction of its caller. So it is read when it is written. The comparison is
+# never NULL: either it can be made, or the row is refused with what is wrong.
+READABLE = migrations.RunSQL(
+    sql="""
+        ALTER TABLE pgbus_subscriptions
+        ADD CONSTRAINT pgbus_subscriptions_regex CHECK (('' ~ regex) IS NOT NULL)
+    """,
+    reverse_sql="ALTER TABLE pgbus_subscriptions DROP CONSTRAINT pgbus_subscriptions_regex",
+)
+
 
 class Migration(migrations.Migration):
     dependencies = [
@@ -234,4 +245,5 @@ class Migration(migrations.Migration):
             model_name="subscription",
             constraint=models.UniqueConstraint(fields=("handler", "pattern"), name="pgbus_subscriptions_once"),
         ),
+        READABLE,
     ]

@@ -37,6 +37,7 @@ class Ledger:
         self.done = 0
         self.timed_out: TimedOut | None = None
         self.leaving: int | None = None
+        self.declared = False  # the subscriptions of its code are written
         self.ran: frozenset[int] | None = None  # what its board says, read once it has ended
         self._claims: dict[int, tuple[int, bool]] = {}
         self._started: set[int] = set()
@@ -47,6 +48,7 @@ class Ledger:
             "timed_out": self._time_out,
             "state": self._tell,
             "leaving": self._leave,
+            "declared": self._declare,
         }
 
     def enter(self, message: tuple[Any, ...]) -> None:
@@ -106,3 +108,6 @@ class Ledger:
 
     def _leave(self, code: int) -> None:
         self.leaving = code
+
+    def _declare(self, done: bool) -> None:  # noqa: FBT001
+        self.declared = done

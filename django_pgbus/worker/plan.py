@@ -84,6 +84,7 @@ class ProcessPlan:
     max_memory: int | None = None
     max_age: float | None = None
     log_level: int | None = None
+    declares: bool = True  # writes the subscriptions of its code when it starts
 
     def __post_init__(self) -> None:
         for name, low in LEAST.items():

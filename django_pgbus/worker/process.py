@@ -104,7 +104,7 @@ class Process:
             capsules=self._capsules,
             reporter=self._reporter,
             to_be_stopped=self._stop_run,
-            declare=subscriptions.declare,
+            declare=self._declare if plan.declares else lambda: 0,
         )
         self._listener = Listener(self._consumer.hear, self._consumer.catch_up)
         self._deadlines = Deadlines(self._watch, self._run_is_stuck)
@@ -218,6 +218,12 @@ class Process:
             os._exit(code)
 
     # --- what the loops tell each other ---------------------------------------------------------------
+
+    def _declare(self) -> int:
+        """Write the subscriptions of this code and return how many there are."""
+        count = subscriptions.declare_at_start()
+        self._reporter.declared()
+        return count
 
     def _report(self, outcome: Outcome) -> None:
         if isinstance(outcome, PutOff):

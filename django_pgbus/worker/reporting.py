@@ -57,6 +57,10 @@ class Reporter(Loop):
         """Report how this process is."""
         self._send("state", state)
 
+    def declared(self) -> None:
+        """Report that the subscriptions of this code are written: who replaces this process need not do it again."""
+        self._send("declared", True)
+
     def leaving(self, code: int) -> None:
         """Report that this process ends on purpose."""
         self._send("leaving", code)

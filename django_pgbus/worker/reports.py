@@ -6,6 +6,7 @@ What a child tells its supervisor: which jobs it holds, so that they can be hand
     ("ended", [id, ...])                          after its settlement was committed, or it was handed back
     ("timed_out", (id, max_attempts, ran_for))    the hard timeout of this one ends the process (exit code 65)
     ("state", {...})                              once per beat; see `STATE`
+    ("declared", True)                            the subscriptions of its code are written
     ("leaving", code)                             about to end on purpose
 
 Both ends stand here. The reader never blocks: a child that was stopped or killed in the middle of a message must

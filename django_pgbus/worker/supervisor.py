@@ -7,6 +7,7 @@ database itself (`repairs.py` does) and so always obeys.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import uuid
 from multiprocessing.connection import wait
@@ -17,7 +18,7 @@ from django_pgbus.worker.child import MAIN, Child
 from django_pgbus.worker.endings import SOME_FAILED, Ending, ending
 from django_pgbus.worker.health import Status
 from django_pgbus.worker.loop import backoff
-from django_pgbus.worker.plan import WorkerPlan
+from django_pgbus.worker.plan import ProcessPlan, WorkerPlan
 from django_pgbus.worker.repairs import DatabaseRepairs, Repair, Repairer, Repairs
 from django_pgbus.worker.shutdown import Demands, Level, demands
 from django_pgbus.worker.watchdog import Watchdog
@@ -85,6 +86,7 @@ class Supervisor:
         self._deadline: float | None = None  # when the next level is demanded
         self._leave_at: float | None = None
         self._some_failed = False
+        self._declared = False  # the subscriptions of this code, by one of the processes
 
     def run(self) -> int:
         """
@@ -170,7 +172,7 @@ class Supervisor:
 
     def _start(self, slot: Slot, now: float) -> None:
         try:
-            child = Child(self._main, self.plan.process, self.id, slot.name)
+            child = Child(self._main, self._process_plan(), self.id, slot.name)
         except OSError as error:
             delay = slot.failed(anew=False)
             slot.start_at = now + delay
@@ -178,6 +180,12 @@ class Supervisor:
             return
         slot.child, slot.watchdog, slot.repair = child, Watchdog(child, self.plan.process.lease), None
         signals.process_started.send_robust(type(self), name=slot.name, worker=child.id, pid=child.pid)
+
+    def _process_plan(self) -> ProcessPlan:
+        """Return what the next process is told."""
+        # In a rolling deployment workers of a newer version may have written theirs since: a replacement would undo it.
+        self._declared |= any(child.ledger.declared for child in self._living())
+        return dataclasses.replace(self.plan.process, declares=False) if self._declared else self.plan.process
 
     def _demand(self, level: Level, now: float) -> None:
         """Go to `level`, and to the next one if the children are not gone in time."""
@@ -201,6 +209,7 @@ class Supervisor:
             holds=len(books) > 0,
             timed_out=books.timed_out is not None,
         )
+        self._declared |= books.declared
         held = books.held()
         slot.child, slot.watchdog, slot.repair = None, None, None
         if held or why is Ending.DIED:  # It may have died between a claim and its report.

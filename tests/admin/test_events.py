@@ -459,6 +459,33 @@ def test_what_was_written_past_us_breaks_no_page(stored: str, task: str, admin_c
         assert MASK in said
 
 
+@pytest.mark.parametrize("lacking", ["topic", "event_id"])
+def test_half_an_event_is_shown_as_one_wherever_it_is(lacking: str, admin_client: Client) -> None:
+    event = uuid.uuid4()
+    made = [
+        make(**{**rows.event(event_id=event, constraints=constraints), lacking: None})
+        for make in (rows.a_message, rows.a_running, rows.a_delayed, rows.a_dead_letter)
+        for constraints in ('{"idempotent": true}', None)
+    ]
+    made.append(rows.an_archived(**{**rows.event(event_id=event), lacking: None}))
+    listed = len(made) if lacking == "topic" else 0
+    for query in ({}, {"q": rows.HANDLER}, {"q": "orders"}, {"q": str(event)}):
+        context = shown(admin_client, **query)
+        sections = [context[name] for name in ("pending", "dead", "processed", "copies") if context.get(name)]
+        found = 0 if query == {"q": "orders"} else listed
+        assert sum(len(section["rows"]) for section in sections) == found, query
+        assert text(admin_client, **query).count("without a topic") == found
+    for job in made:
+        said = page(admin_client, job)
+        assert ("without a topic" in said) == (lacking == "topic")
+        assert '"order_id": 17' in said  # of the payload, which is no task's arguments
+    for name in LISTS:
+        for query in ({}, {"kind": "events"}, {"event": str(event)}, {"q": "audit"}):
+            assert admin_client.get(reverse(f"admin:pgbus_{name}_changelist", query=query)).status_code == 200
+    listing = admin_client.get(reverse("admin:pgbus_message_changelist")).content.decode()
+    assert listing.count("without a topic") == (4 if listed else 0)
+
+
 def test_whether_it_counts_once_is_said(admin_client: Client) -> None:
     assert "at most one run of this handler counts" not in page(admin_client, rows.a_message(**rows.event()))
     once = rows.a_message(**rows.event(constraints='{"idempotent": true}'))

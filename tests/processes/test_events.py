@@ -11,7 +11,9 @@ import uuid
 import pytest
 
 from django_pgbus import publish
-from django_pgbus.events.handlers import handlers
+from django_pgbus.events import subscriptions
+from django_pgbus.events.handlers import Handler, handlers
+from django_pgbus.tasks.policy import Policy
 from tests.processes import tasks
 from tests.processes.harness import count, execute, finished, runs, until, value
 from tests.settings import INSTALLED_APPS
@@ -211,6 +213,32 @@ def test_a_publisher_that_has_no_handlers_routes_by_the_table(worker):
         "trips trips.created",
         "trips trips.created.eu",
     ]
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["recycled", "killed"])
+def test_a_replaced_process_takes_away_no_pattern_that_a_newer_worker_has_written(killed, worker):
+    """In a rolling deployment: the old supervisor still replaces its processes, and those have the old code."""
+    w = worker() if killed else worker("--max-jobs=1")
+    (child,) = w.ready()
+    newer = Handler(
+        path=f"{MODULE}.trips",
+        target=print,
+        patterns=("trips.#", "journeys.#"),
+        queue="@events",
+        priority=0,
+        idempotent=False,
+        policy=Policy(max_attempts=0),
+    )
+    assert subscriptions.declare([newer]) == 2
+    if killed:
+        os.kill(child, signal.SIGKILL)
+    else:
+        published("trips.on")
+    until(lambda: child not in w.children())
+    event = published("trips.on")
+    until(lambda: archived(event))  # by the replacement, which would have declared before
+    assert publish("journeys.begun") == 1
+    assert w.stop() == 0
 
 
 @pytest.mark.parametrize(

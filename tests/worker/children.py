@@ -81,6 +81,29 @@ def returns(plan: ProcessPlan, worker: uuid.UUID, supervisor: uuid.UUID, reports
     return int(argument(plan))
 
 
+def declares(plan: ProcessPlan, worker: uuid.UUID, supervisor: uuid.UUID, reports: Reports, name: str) -> int:
+    """Write down whether to declare, do it if so, and leave in order to be replaced."""
+    _note(plan)
+    _begin(reports, *([("declared", True)] if plan.declares else []))
+    return 66
+
+
+def dies_once(plan: ProcessPlan, worker: uuid.UUID, supervisor: uuid.UUID, reports: Reports, name: str) -> int:
+    """Write down whether to declare, and die before it is done, but for the second time."""
+    if _note(plan) == 1:
+        os._exit(3)
+    _begin(reports, *([("declared", True)] if plan.declares else []))
+    return 66
+
+
+def _note(plan: ProcessPlan) -> int:
+    """Append whether to declare to the file that is the argument; return how many lines it has."""
+    with Path(argument(plan)).open("a+") as file:
+        file.write(f"{plan.declares}\n")
+        file.seek(0)
+        return len(file.readlines())
+
+
 def times_out(plan: ProcessPlan, worker: uuid.UUID, supervisor: uuid.UUID, reports: Reports, name: str) -> int:
     """Leave because of a hard timeout."""
     _begin(reports, *ONE_OF_TWO_RUNS, ("timed_out", (1, 2, 7.5)))

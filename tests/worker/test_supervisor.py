@@ -241,6 +241,28 @@ def test_a_recycled_process_is_replaced_without_delay():
     assert run.recorder.calls == []
 
 
+@pytest.mark.parametrize(
+    ("main", "told"), [("declares", ["True", "False", "False"]), ("dies_once", ["True", "True", "False"])]
+)
+def test_a_replacement_declares_only_what_no_process_has_declared_yet(main, told, tmp_path):
+    """It may be of an old version by now: what it would write is what newer workers have replaced."""
+    path = tmp_path / "told"
+    with running(main, argument=str(path)) as run:
+        eventually(lambda: len(run.ends) >= 3)
+        run.stop(Level.KILL)
+
+    assert path.read_text().split()[:3] == told
+
+
+def test_what_one_process_has_declared_no_other_declares_again(tmp_path):
+    path = tmp_path / "told"
+    with running("declares", argument=str(path), processes=2) as run:
+        eventually(lambda: len(run.ends) >= 4)
+        run.stop(Level.KILL)
+
+    assert path.read_text().split().count("True") <= 2
+
+
 def test_a_process_that_cannot_start_is_tried_again_ever_more_slowly():
     with running("cannot_start") as run:
         eventually(lambda: len(run.ends) >= 4)
