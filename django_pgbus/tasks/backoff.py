@@ -19,15 +19,15 @@ def delay(backoff: Backoff | None, exception: BaseException, subject: Any, failu
     Return the seconds to wait after the n-th failure, or None to give up.
 
     The function of the task or handler decides if it has one, and is taken at its word; `subject` is its TaskResult or
-    Event. Where it raises or returns nonsense the default applies, and `backoff_broken` is sent: a mistake there must not
-    lose the job.
+    Event. Where it raises, exits or returns nonsense the default applies, and `backoff_broken` is sent: a mistake there
+    must not lose the job.
     """
     if backoff is None or subject is None:
         return default_delay(failures)
     try:
         answer = backoff(exception, subject)
         return None if answer is None else _seconds(answer)
-    except Exception as error:
+    except BaseException as error:  # It may be meant for a command line, and exit.
         signals.backoff_broken.send_robust(sender=None, task=path, exception=error)
         return default_delay(failures)
 

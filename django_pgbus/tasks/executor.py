@@ -34,6 +34,7 @@ from django_pgbus.tasks.watch import Watch
 
 TRACEBACK_BYTES: Final = 16 * 1024
 CONFLICT_TRIES: Final = 3
+RECEIVER: Final = "receiver of a signal"  # what `loop_failed` calls it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +107,7 @@ class Executor:
         if run.delivery.batch is not None:
             batch.running.set(run.delivery.batch)
         runnable.enter(call)
-        runnable.begins(call)
+        _say(runnable.begins, call)
         call.began = time.monotonic()
         try:
             if runnable.policy.transactional:
@@ -126,19 +127,17 @@ class Executor:
             batch.running.set(run.delivery.batch)
         runnable.enter(call)
         try:
-            await runnable.abegins(call)
+            await _asay(runnable.abegins(call))
             value = await self._acall(run)
             encoded = runnable.encoded(value)
         except BaseException as error:
             # Cancelled, whatever it raises then: a clean-up may fail, a library raise an error of its own instead.
-            if run.delivery.superseded:
-                return Superseded(delivery=run.delivery, ran_for=time.monotonic() - run.began)
-            if run.delivery.hand_back or run.delivery.discard:
-                return HandBack(delivery=run.delivery, ran_for=time.monotonic() - run.began)
+            if (instead := _cancelled(run)) is not None:
+                return instead
             return await _in_peace(sync_to_async(self._after)(run, error))
         ended = time.monotonic()
         with contextlib.suppress(asyncio.CancelledError):
-            await runnable.asucceeds(call, value)
+            await _asay(runnable.asucceeds(call, value))
         return Success(delivery=run.delivery, result=encoded, ran_for=ended - run.began, ended=ended)
 
     # --- calling --------------------------------------------------------------------------------------
@@ -201,7 +200,7 @@ class Executor:
                     break
                 raise
             break
-        run.runnable.succeeds(run.call, value)
+        _say(run.runnable.succeeds, run.call, value)
         return Done(delivery=run.delivery, ran_for=time.monotonic() - run.began)
 
     @staticmethod
@@ -220,7 +219,7 @@ class Executor:
 
     def _succeeded(self, run: Run, value: Any, encoded: str) -> Outcome:
         ended = time.monotonic()
-        run.runnable.succeeds(run.call, value)
+        _say(run.runnable.succeeds, run.call, value)
         return Success(delivery=run.delivery, result=encoded, ran_for=ended - run.began, ended=ended)
 
     def _after(self, run: Run, error: BaseException) -> Outcome:
@@ -229,7 +228,7 @@ class Executor:
             return Superseded(delivery=run.delivery, ran_for=time.monotonic() - run.began)
         if isinstance(error, Snooze):
             ended = time.monotonic()
-            signals.task_snoozed.send_robust(sender=type(self), delivery=run.delivery, delay=error.seconds)
+            _say(signals.task_snoozed.send_robust, sender=type(self), delivery=run.delivery, delay=error.seconds)
             return PutOff(
                 delivery=run.delivery,
                 delay=error.seconds,
@@ -239,11 +238,19 @@ class Executor:
                 ended=ended,
             )
         if isinstance(error, TaskTimeout):
-            signals.task_timed_out.send_robust(sender=type(self), delivery=run.delivery, hard=False)
+            _say(signals.task_timed_out.send_robust, sender=type(self), delivery=run.delivery, hard=False)
         return self._failed(run, error, run.runnable.policy.max_attempts)
 
     def _failed(self, run: Run, error: BaseException, limit: int) -> Outcome:
-        """Return what a failed attempt leads to: another one, or a dead letter."""
+        """Return what a failed attempt leads to, whatever else fails meanwhile: another one, or a dead letter."""
+        try:
+            return self._judged(run, error, limit)
+        except BaseException as worse:  # What an exception or an argument is to say of itself is the job's own code.
+            announce("handling of a failed attempt", worse)
+            return self._plainly_failed(run, error)
+
+    def _judged(self, run: Run, error: BaseException, limit: int) -> Outcome:
+        """Return what a failed attempt leads to, as the job's own code wants it, and say so."""
         ended = time.monotonic()
         delivery = run.delivery
         entry = self._entry(run, error)
@@ -253,48 +260,80 @@ class Executor:
         delay: float | None = None
         reason = "exhausted"
         if delivery.attempts < limit:
-            own = runnable.policy.backoff if runnable is not None else None
-            delay = backoff.delay(own, error, call.subject, delivery.attempts, path=delivery.task)
+            delay = self._delay(run, error)
             reason = "retry" if delay is not None else "gave_up"
         if delivery.topic is not None:
-            signals.event_failed.send_robust(
-                sender=type(self), delivery=delivery, exception=error, delay=delay, traceback=entry["traceback"]
+            _say(
+                signals.event_failed.send_robust,
+                sender=type(self),
+                delivery=delivery,
+                exception=error,
+                delay=delay,
+                traceback=entry["traceback"],
             )
         elif delay is not None:
-            signals.attempt_failed.send_robust(sender=type(self), delivery=delivery, exception=error, delay=delay)
+            _say(signals.attempt_failed.send_robust, sender=type(self), delivery=delivery, exception=error, delay=delay)
         if delay is None:
             if runnable is not None:
-                runnable.gives_up(call, error)
-            signals.task_dead_lettered.send_robust(sender=type(self), delivery=delivery, exception=error, reason=reason)
-            return GaveUp(
-                delivery=delivery, reason=reason, error=json.dumps(entry), ran_for=ended - run.began, ended=ended
-            )
-        return PutOff(
-            delivery=delivery,
-            delay=delay,
-            reason=reason,
-            error=json.dumps(entry),
-            ran_for=ended - run.began,
-            ended=ended,
-        )
+                _say(runnable.gives_up, call, error)
+            self._say_dead(delivery, error, reason)
+        return _attempt_over(run, entry, delay, reason, ended)
+
+    def _plainly_failed(self, run: Run, error: BaseException) -> Outcome:
+        """Return what a failed attempt leads to by the defaults alone: nothing of the job's own code is called again."""
+        delivery, runnable = run.delivery, run.call.runnable
+        limit = runnable.policy.max_attempts if runnable is not None else get_settings().MAX_ATTEMPTS
+        # Not its traceback: nobody can tell any more what in it is sensitive.
+        entry = self._entry_with(run, error, f"{type(error).__name__} (what it led to could not be told)")
+        delay = backoff.default_delay(delivery.attempts) if delivery.attempts < limit else None
+        return _attempt_over(run, entry, delay, "exhausted" if delay is None else "retry", time.monotonic())
+
+    def without_outcome(self, run: Run, error: BaseException) -> Outcome:
+        """Return what a run comes to that was ended by `error` before anybody could say what it had come to."""
+        announce("end of a run", error)
+        if isinstance(error, TaskSuperseded):
+            return Superseded(delivery=run.delivery, ran_for=time.monotonic() - run.began)
+        return _cancelled(run) or self._plainly_failed(run, error)
+
+    @staticmethod
+    def _delay(run: Run, error: BaseException) -> float | None:
+        own = run.call.runnable.policy.backoff if run.call.runnable is not None else None
+        failures = run.delivery.attempts
+        try:
+            return backoff.delay(own, error, run.call.subject, failures, path=run.delivery.task)
+        except BaseException as left:  # Who heard that it is broken has exited.
+            announce(RECEIVER, left)
+            return backoff.default_delay(failures)
 
     def _spent(self, delivery: Delivery, limit: int) -> GaveUp | None:
         """Return the outcome of a message that has no attempt left: it is not run once more."""
         if delivery.attempts <= limit:
             return None
-        signals.task_dead_lettered.send_robust(sender=type(self), delivery=delivery, exception=None, reason="exhausted")
+        self._say_dead(delivery, None, "exhausted")
         return GaveUp(
             delivery=delivery, reason="exhausted", error=None, ran_for=0.0, ended=time.monotonic(), not_run=True
         )
 
     # --- what is said of a run ------------------------------------------------------------------------
 
+    def _say_dead(self, delivery: Delivery, error: BaseException | None, reason: str) -> None:
+        _say(
+            signals.task_dead_lettered.send_robust,
+            sender=type(self),
+            delivery=delivery,
+            exception=error,
+            reason=reason,
+        )
+
     def _entry(self, run: Run, error: BaseException) -> dict[str, Any]:
-        kind = type(error)
         text = _readable(error)
+        return self._entry_with(run, error, run.call.runnable.scrubbed(text, run.call) if run.call.runnable else text)
+
+    def _entry_with(self, run: Run, error: BaseException, text: str) -> dict[str, Any]:
+        kind = type(error)
         return {
             "exception": f"{kind.__module__}.{kind.__qualname__}",
-            "traceback": run.call.runnable.scrubbed(text, run.call) if run.call.runnable else text,
+            "traceback": text,
             "worker": self._worker,
             "attempt": run.delivery.attempts,
         }
@@ -323,10 +362,8 @@ class Run:
         """Run it in this thread, with nothing left over from another run in its context."""
         try:
             return Context().run(self.executor.run, self)
-        except (
-            BaseException
-        ) as error:  # A receiver that exits, an interrupt at the last moment: never the thread's end.
-            return self.executor._after(self, error)
+        except BaseException as error:  # An interrupt at the last moment, or a mistake here: never the thread's end.
+            return self.executor.without_outcome(self, error)
 
 
 def _not_started(delivery: Delivery) -> Superseded | HandBack | None:
@@ -336,6 +373,47 @@ def _not_started(delivery: Delivery) -> Superseded | HandBack | None:
     if delivery.discard:  # Given back, it is settled.
         return HandBack(delivery=delivery, ran_for=0.0)
     return None
+
+
+def _cancelled(run: Run) -> Superseded | HandBack | None:
+    """Return the outcome of a run that had to end for a reason that is not its own, and None for any other."""
+    if run.delivery.superseded:
+        return Superseded(delivery=run.delivery, ran_for=time.monotonic() - run.began)
+    if run.delivery.hand_back or run.delivery.discard:
+        return HandBack(delivery=run.delivery, ran_for=time.monotonic() - run.began)
+    return None
+
+
+def _attempt_over(run: Run, entry: dict[str, Any], delay: float | None, reason: str, ended: float) -> PutOff | GaveUp:
+    """Return the outcome of a failed attempt: the next one after `delay` seconds, or none."""
+    delivery, ran_for, told = run.delivery, ended - run.began, json.dumps(entry)
+    if delay is None:
+        return GaveUp(delivery=delivery, reason=reason, error=told, ran_for=ran_for, ended=ended)
+    return PutOff(delivery=delivery, delay=delay, reason=reason, error=told, ran_for=ran_for, ended=ended)
+
+
+def announce(part: str, error: BaseException) -> None:
+    """Send `loop_failed`; if a receiver of that exits too, there is nobody left to tell."""
+    with contextlib.suppress(BaseException):
+        signals.loop_failed.send_robust(sender=Executor, part=part, exception=error)
+
+
+def _say(say: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Call what sends a signal. Its receivers hear what a run has come to; one that exits does not change it."""
+    try:
+        say(*args, **kwargs)
+    except BaseException as left:  # send_robust() catches what is an Exception.
+        announce(RECEIVER, left)
+
+
+async def _asay(saying: Awaitable[None]) -> None:
+    """Await what sends a signal, as `_say` does; only being cancelled is no matter of the receivers."""
+    try:
+        await saying
+    except asyncio.CancelledError:
+        raise
+    except BaseException as left:
+        await sync_to_async(announce)(RECEIVER, left)  # Who hears of it may use the database.
 
 
 async def _in_peace(call: Awaitable[Outcome]) -> Outcome:

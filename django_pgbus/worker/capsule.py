@@ -157,11 +157,14 @@ class Capsule:
     def _run(self, delivery: Delivery) -> None:
         run = self._prepare(delivery)
         if run is not None:
-            outcome = run.sync()
-            self._ended(outcome)
+            self._ended(run.sync())
 
     async def _arun(self, run: Run) -> None:
-        self._ended(await self._executor.arun(run))
+        try:
+            outcome = await self._executor.arun(run)
+        except BaseException as error:  # A message without an outcome would be held, and beaten for, for ever.
+            outcome = self._executor.without_outcome(run, error)
+        self._ended(outcome)
 
     def _prepare(self, delivery: Delivery) -> Run | None:
         """Return a sync run, having sent an async one to the loop and reported one that cannot be."""

@@ -65,12 +65,13 @@ def test_nonsense_falls_back_to_the_default_and_is_announced(answer, broken):
     assert "backoff returned" in str(broken[0]["exception"])
 
 
-def test_a_function_that_raises_falls_back_to_the_default_and_is_announced(broken):
+@pytest.mark.parametrize("kind", [KeyError, SystemExit, KeyboardInterrupt])
+def test_a_function_that_raises_or_exits_falls_back_to_the_default_and_is_announced(broken, kind):
     def backoff(exception, task_result):
-        raise KeyError("gone")
+        raise kind("gone")
 
     assert 4.25 <= delay(backoff, ERROR, RESULT, 1, path="shop.pay") <= 5.75
-    assert isinstance(broken[0]["exception"], KeyError)
+    assert isinstance(broken[0]["exception"], kind)
 
 
 def test_without_a_function_or_a_result_the_default_applies(broken):

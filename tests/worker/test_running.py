@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from types import SimpleNamespace
 
 import pytest
 
+from django_pgbus import signals, task
 from django_pgbus.models import Archived, DeadLetter, Delayed, Message
 from django_pgbus.worker.pools.threads import ThreadPool
 from tests import jobs
@@ -114,3 +116,66 @@ def test_a_thread_that_has_gone_idle_says_so_when_it_counts_as_busy_no_more():
     pool.put([SimpleNamespace(id=1)])
     until(lambda: told)
     assert told == [0]
+
+
+def test_a_thread_outlives_a_run_that_raises_and_says_so():
+    ran, told, board = [], [], []
+
+    def run(delivery):
+        ran.append(delivery.id)
+        if delivery.id == 1:
+            raise SystemExit(3)
+
+    def hear(*, part, exception, **kwargs):
+        told.append((part, type(exception)))
+
+    signals.loop_failed.connect(hear)
+    try:
+        pool = ThreadPool(1, run, "goes on", running=lambda number, id: board.append(id))
+        pool.put([SimpleNamespace(id=1), SimpleNamespace(id=2)])
+        until(lambda: len(board) == 4)
+    finally:
+        signals.loop_failed.disconnect(hear)
+    assert ran == [1, 2]
+    assert board == [1, 0, 2, 0]
+    assert told == [("thread of a pool", SystemExit)]
+
+
+# --- what exits while a run is told of ----------------------------------------------------------------
+
+
+def exit_now(*args, **kwargs):
+    raise SystemExit(7)
+
+
+async def for_a_command_line():
+    exit_now()
+
+
+@task(max_attempts=2, backoff=exit_now)
+def exiting_backoff():
+    raise ValueError("no")
+
+
+@task(max_attempts=2, backoff=exit_now)
+async def async_exiting_backoff():
+    raise ValueError("no")
+
+
+@task(max_attempts=2)
+async def gathers_what_exits():
+    await asyncio.gather(for_a_command_line())
+
+
+@pytest.mark.parametrize("job", [exiting_backoff, async_exiting_backoff, gathers_what_exits], ids=lambda job: job.name)
+def test_a_run_after_which_something_exits_is_tried_again_and_others_run_on(job):
+    job.enqueue()
+    with a_worker("*", threads=1):
+        until(lambda: Delayed.objects.exists())
+        jobs.note.enqueue(1)
+        jobs.anote.enqueue(2)
+        until(lambda: Archived.objects.count() == 2)
+    assert sorted(jobs.calls) == [1, 2]
+    delayed = Delayed.objects.get()
+    assert (delayed.attempts, delayed.reason) == (1, "retry")
+    assert not Message.objects.exists()

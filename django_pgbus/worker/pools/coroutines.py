@@ -14,6 +14,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 
 from django_pgbus.queues.message import Delivery
+from django_pgbus.tasks.executor import announce
 from django_pgbus.worker.hygiene import is_left_open, tidy
 
 TIDY_EVERY: Final = 1.0  # seconds, under a load that never ends
@@ -39,6 +40,7 @@ class CoroutinePool:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._tasks: dict[Delivery, asyncio.Task[None]] = {}
+        self._stopped = False
         self.pending = 0
         self._tidied = 0.0
         self._connections: Sequence[Any] = ()  # of asgiref's thread, in which sync calls of async code run
@@ -78,8 +80,30 @@ class CoroutinePool:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name=f"pgbus-{self._name}-async", daemon=True).start()
+                name = f"pgbus-{self._name}-async"
+                threading.Thread(target=self._go_on, args=[self._loop], name=name, daemon=True).start()
             return self._loop
+
+    def _go_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """
+        Run the loop until `stop`, whatever a job does to it.
+
+        asyncio lets SystemExit and KeyboardInterrupt of a task or a callback out of the loop. Run again, the loop gives it
+        to whoever awaits that task. A job that stops the loop it runs in does not end it either.
+        """
+        while not self._stopped and not loop.is_closed():
+            try:
+                loop.run_forever()
+            except (SystemExit, KeyboardInterrupt) as error:
+                announce("event loop of the async jobs", error)
+                with contextlib.suppress(Exception):
+                    tidy(idle=True)  # Who heard of it may have used the database, in this thread.
+
+    def stop(self) -> None:
+        """End the thread of the loop, from any thread; what runs there is left as it stands."""
+        self._stopped = True
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _begin(self, delivery: Delivery, prepared: Any, number: int | None) -> None:
         assert self._loop is not None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 
 from django_pgbus.queues.message import Delivery
+from django_pgbus.tasks.executor import announce
 from django_pgbus.worker.hygiene import tidy
 
 
@@ -20,7 +21,7 @@ class ThreadPool:
     """
     Up to `size` threads that run deliveries from one buffer.
 
-    `run` must not raise. What stands in the buffer has not started and can be taken back.
+    `run` should not raise; what it raises is announced. What stands in the buffer has not started and can be taken back.
     """
 
     def __init__(
@@ -118,5 +119,8 @@ class ThreadPool:
             self.taken += 1
             tidy(idle=False)
             running(number, delivery.id)
-            run(delivery)
+            try:
+                run(delivery)
+            except BaseException as error:  # The next delivery needs this thread, and nobody would make another.
+                announce("thread of a pool", error)
             running(number, 0)
