@@ -6,7 +6,40 @@ raises is logged by Django and changes nothing. Sent by workers unless said; `de
 `queues.message.Delivery`.
 """
 
-from django.dispatch import Signal
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from django import dispatch
+
+RECEIVER: Final = "receiver of a signal"  # what `loop_failed` calls it
+
+
+class Signal(dispatch.Signal):
+    """A signal of Django that survives a receiver which exits too: whoever announces has other work to do."""
+
+    def send_robust(self, sender: Any, **named: Any) -> list[tuple[Any, Any]]:
+        """Return what the receivers answered, nothing if one of them exited; those after that one were not asked."""
+        try:
+            return super().send_robust(sender, **named)
+        except SystemExit as error:
+            return self._exited(error)
+
+    async def asend_robust(self, sender: Any, **named: Any) -> list[tuple[Any, Any]]:
+        """See send_robust()."""
+        try:
+            return await super().asend_robust(sender, **named)
+        except SystemExit as error:
+            return self._exited(error)
+
+    def _exited(self, error: SystemExit) -> list[tuple[Any, Any]]:
+        if self is loop_failed:  # Nobody is left to tell but the log, where Django writes what a receiver raises.
+            logging.getLogger("django.dispatch").error("A receiver exits: %r", error, exc_info=error)
+        else:
+            loop_failed.send_robust(sender=None, part=RECEIVER, exception=error)
+        return []
+
 
 attempt_failed = Signal()  # delivery, exception, delay (seconds until the next attempt)
 task_dead_lettered = Signal()  # delivery, exception or None, reason

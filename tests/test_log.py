@@ -51,3 +51,17 @@ def test_an_event_for_nobody_is_a_warning_once_for_each_topic(caplog, monkeypatc
     for topic in ("a", "a", "b", "c", "a"):
         signals.event_unrouted.send(None, topic=topic, event_id=EVENT)
     assert [message.split()[3] for _, message in said(caplog)] == ["a", "b"]
+
+
+def test_a_receiver_that_exits_ends_nobody_who_announces(caplog):
+    def exits(**kwargs):
+        raise SystemExit(3)
+
+    signals.sweep_done.connect(exits)
+    try:
+        assert signals.sweep_done.send_robust(None, name="a", count=1) == []
+    finally:
+        signals.sweep_done.disconnect(exits)
+    assert [message for level, message in said(caplog) if level == logging.ERROR] == [
+        "The receiver of a signal failed and goes on."
+    ]

@@ -34,7 +34,6 @@ from django_pgbus.tasks.watch import Watch
 
 TRACEBACK_BYTES: Final = 16 * 1024
 CONFLICT_TRIES: Final = 3
-RECEIVER: Final = "receiver of a signal"  # what `loop_failed` calls it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +301,7 @@ class Executor:
         try:
             return backoff.delay(own, error, run.call.subject, failures, path=run.delivery.task)
         except BaseException as left:  # Who heard that it is broken has exited.
-            announce(RECEIVER, left)
+            announce(signals.RECEIVER, left)
             return backoff.default_delay(failures)
 
     def _spent(self, delivery: Delivery, limit: int) -> GaveUp | None:
@@ -403,7 +402,7 @@ def _say(say: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     try:
         say(*args, **kwargs)
     except BaseException as left:  # send_robust() catches what is an Exception.
-        announce(RECEIVER, left)
+        announce(signals.RECEIVER, left)
 
 
 async def _asay(saying: Awaitable[None]) -> None:
@@ -413,7 +412,7 @@ async def _asay(saying: Awaitable[None]) -> None:
     except asyncio.CancelledError:
         raise
     except BaseException as left:
-        await sync_to_async(announce)(RECEIVER, left)  # Who hears of it may use the database.
+        await sync_to_async(announce)(signals.RECEIVER, left)  # Who hears of it may use the database.
 
 
 async def _in_peace(call: Awaitable[Outcome]) -> Outcome:
