@@ -178,7 +178,7 @@ def told(signal):
 # --- what is broken on purpose ------------------------------------------------------------------------
 
 
-ANYBODYS = without("idempotency.TAKE", ("claim.leased_until < statement_timestamp()", "true"))
+ANYBODYS = without("idempotency.TAKE", ("coalesce(claim.leased_until, '-infinity') < statement_timestamp()", "true"))
 ITS_MESSAGE_MAY_BE_LEASED = without("idempotency.TAKE", ("AND message.leased_until IS NOT NULL", "AND false"))
 WITHOUT_ITS_MESSAGE = without(
     "idempotency.LOOK",
