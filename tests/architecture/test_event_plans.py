@@ -200,7 +200,8 @@ def test_of_ten_thousand_subscriptions_only_those_that_fit_are_looked_at(planner
         for node in found
         if node.get("Relation Name") == "pgbus_subscriptions"
     )
-    assert looked_at == 3  # "#" twice, and the one shop
+    # "#" twice, and the one shop; before PostgreSQL 18 the rows of each of the two loops are rounded.
+    assert 3 <= looked_at <= 4
 
 
 # --- claims -------------------------------------------------------------------------------------------
