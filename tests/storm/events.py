@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Any, Final, NamedTuple
 
@@ -38,6 +38,9 @@ PATHS: Final = {
 }
 IDEMPOTENT: Final = ("idempotent", "both")
 OPEN: Final = "SELECT (SELECT count(*) FROM pgbus_messages) + (SELECT count(*) FROM pgbus_delayed)"
+
+# What a process had sent before it was killed is executed still, once its session gets a processor.
+LATE: Final = timedelta(seconds=1)
 
 Kill = tuple[int, datetime, datetime]  # process, killed after, killed before
 
@@ -273,7 +276,7 @@ def repeats(runs: Iterable[Ran], kills: Sequence[Kill]) -> tuple[dict[str, int],
 
 def _killed_in(run: Ran, kills: Sequence[Kill], following: Ran | None) -> bool:
     return any(
-        pid == run.pid and before >= run.began and (following is None or after <= following.began)
+        pid == run.pid and before + LATE >= run.began and (following is None or after <= following.began)
         for pid, after, before in kills
     )
 

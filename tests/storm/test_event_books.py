@@ -35,9 +35,13 @@ def test_a_kill_explains_the_run_after_it(ended):
     assert (repeated, with_an_end, unexplained) == ({"plain": 1}, int(ended is not None), [])
 
 
-@pytest.mark.parametrize("kills", [[], [kill(3, pid=2)], [kill(0.5)], [kill(9)]])
+@pytest.mark.parametrize("kills", [[], [kill(3, pid=2)], [kill(-0.5)], [kill(9)]])
 def test_a_kill_of_another_or_at_another_time_explains_nothing(kills):
     assert len(repeats([run(1, None), run(5, 6, pid=2)], kills)[2]) == 1
+
+
+def test_what_a_killed_process_had_sent_may_be_executed_a_moment_later():
+    assert repeats([run(1, None), run(5, 6, pid=2)], [kill(0.8)])[2] == []
 
 
 def test_a_run_without_an_end_was_killed_or_is_told():
