@@ -29,13 +29,14 @@ from django_pgbus.conf import EVENT_QUEUE
 from django_pgbus.events.topics import compiled
 from django_pgbus.exceptions import InvalidHandler, InvalidQueue
 from django_pgbus.queues.queue import check_name
-from django_pgbus.tasks.compat import TASK_MAX_PRIORITY, TASK_MIN_PRIORITY, InvalidTask, Task
+from django_pgbus.tasks.compat import InvalidTask, Task
 from django_pgbus.tasks.lookup import imported
 from django_pgbus.tasks.policy import (
     Backoff,
     Policy,
     checked_backoff,
     checked_max_attempts,
+    checked_priority,
     checked_timeout,
     checked_transactional,
 )
@@ -58,11 +59,6 @@ class Handler:
     priority: int
     idempotent: bool
     policy: Policy
-
-    @property
-    def call(self) -> Callable[..., Any]:
-        """Return what is called with the event: a class is made anew for each delivery."""
-        return called(self.target)
 
     @property
     def is_async(self) -> bool:
@@ -135,7 +131,7 @@ def subscribe(
 
 
 def called(target: Any) -> Callable[..., Any]:
-    """Return what is called with an event for a function, or for a class with `handle`."""
+    """Return what is called with an event for a function, or for a class with `handle`, made anew for each delivery."""
     if not inspect.isclass(target):
         function: Callable[..., Any] = target
         return function
@@ -237,11 +233,10 @@ def _checked_path(target: Any) -> str:
 
 
 def _checked_priority(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not TASK_MIN_PRIORITY <= value <= TASK_MAX_PRIORITY:
-        raise InvalidHandler(
-            f"priority is a whole number from {TASK_MIN_PRIORITY} to {TASK_MAX_PRIORITY}, not {value!r}."
-        )
-    return value
+    try:
+        return checked_priority(value)
+    except ValueError as error:
+        raise InvalidHandler(str(error)) from None
 
 
 def _checked_flag(name: str, value: object) -> bool:

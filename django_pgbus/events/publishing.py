@@ -23,8 +23,8 @@ from django_pgbus.exceptions import InvalidPayload, InvalidTopic
 from django_pgbus.postgres.arrays import texts
 from django_pgbus.queues import wake
 from django_pgbus.queues.message import Level
-from django_pgbus.tasks.compat import TASK_MAX_PRIORITY, TASK_MIN_PRIORITY
 from django_pgbus.tasks.payload import encode_value
+from django_pgbus.tasks.policy import checked_priority
 
 CHUNK: Final = 500  # events of one statement
 LONGEST: Final = 1e9  # seconds
@@ -120,7 +120,7 @@ def _publish(
         raise ValueError(f"event_ids holds {len(ids)} ids for {len(pairs)} events.")
     if not pairs:
         return []
-    asked = {"priority": _checked_priority(priority), "delay": _checked_delay(delay)}
+    asked = {"priority": None if priority is None else checked_priority(priority), "delay": _checked_delay(delay)}
     tail = f',"headers":{_headers(headers, correlation_id)}}}'
     bodies = [f'{{"payload":{body}{tail}' for _, body in pairs]
     topics = [topic for topic, _ in pairs]
@@ -199,14 +199,6 @@ def _headers(headers: Mapping[str, Any] | None, correlation_id: str | None) -> s
     if correlation_id is not None:
         carried[CORRELATION] = correlation_id
     return encode_value(carried, "headers", "The headers take") if carried else "{}"
-
-
-def _checked_priority(value: object) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not TASK_MIN_PRIORITY <= value <= TASK_MAX_PRIORITY:
-        raise ValueError(f"priority is a whole number from {TASK_MIN_PRIORITY} to {TASK_MAX_PRIORITY}, not {value!r}.")
-    return value
 
 
 def _checked_delay(value: object) -> timedelta | None:

@@ -87,17 +87,13 @@ def matches(pattern: str, topic: str) -> bool:
     return reached[-1]
 
 
+@lru_cache(maxsize=4096)
 def lookups(topic: str) -> tuple[str, str]:
     """
     Return by which prefixes and by which suffixes the patterns are found that may match, each list joined by spaces.
 
     Both begin with the empty one.
     """
-    return _lookups(topic)
-
-
-@lru_cache(maxsize=4096)
-def _lookups(topic: str) -> tuple[str, str]:
     words = topic.split(".")
     prefixes = [".".join(words[:count]) for count in range(len(words) + 1)]
     suffixes = [".".join(words[len(words) - count :]) for count in range(len(words) + 1)]

@@ -303,15 +303,16 @@ def pick_up(deliveries: Sequence[Delivery]) -> PickedUp:
     event that must run once claims it, or is skipped, or waits (semantics 5.4).
     Locks: messages, semaphore_slots, uniqueness_keys, processed_events.
     """
-    bound = {delivery.id: constraints.readable(delivery.constraints) for delivery in deliveries}
-    events = [delivery for delivery in deliveries if bound[delivery.id].idempotent and delivery.event is not None]
+    events = [delivery for delivery in deliveries if event_claims.claims(delivery)]
+    others = [delivery for delivery in deliveries if not event_claims.claims(delivery)]
     picked = _claim_events(events) if events else PickedUp()
-    if len(events) < len(deliveries):
-        picked.add(_take_slots_and_keys([d for d in deliveries if d not in events], bound))
+    if others:
+        picked.add(_take_slots_and_keys(others))
     return picked
 
 
-def _take_slots_and_keys(deliveries: Sequence[Delivery], bound: dict[int, Constraints]) -> PickedUp:
+def _take_slots_and_keys(deliveries: Sequence[Delivery]) -> PickedUp:
+    bound = {delivery.id: constraints.readable(delivery.constraints) for delivery in deliveries}
     needed = {d.id: key for d in deliveries if (key := bound[d.id].while_executing)}
     if needed:
         _take_over(sorted({key.key for key in needed.values()}))

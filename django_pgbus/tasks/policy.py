@@ -14,7 +14,7 @@ from django_pgbus.concurrency.policy import Limit
 from django_pgbus.conf import EVENT_QUEUE, get_settings
 from django_pgbus.exceptions import InvalidQueue
 from django_pgbus.queues.queue import check_name
-from django_pgbus.tasks.compat import AnyTask, InvalidTask
+from django_pgbus.tasks.compat import TASK_MAX_PRIORITY, TASK_MIN_PRIORITY, AnyTask, InvalidTask
 from django_pgbus.uniqueness import policy as uniqueness
 from django_pgbus.uniqueness.policy import Unique
 
@@ -60,6 +60,13 @@ def checked_queue(name: object) -> str:
     if checked.startswith(EVENT_QUEUE):
         raise InvalidTaskQueue(f"The queue name {checked[:50]!r} begins with {EVENT_QUEUE}, as queues of events do.")
     return checked
+
+
+def checked_priority(value: object) -> int:
+    """Return the priority, or raise ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not TASK_MIN_PRIORITY <= value <= TASK_MAX_PRIORITY:
+        raise ValueError(f"priority is a whole number from {TASK_MIN_PRIORITY} to {TASK_MAX_PRIORITY}, not {value!r}.")
+    return value
 
 
 def checked_max_attempts(value: object) -> int | None:

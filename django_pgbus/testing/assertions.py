@@ -14,6 +14,7 @@ from django_pgbus.tasks.payload import prepare
 from django_pgbus.testing import sql
 from django_pgbus.testing.events import assert_not_published, assert_published, deliver_published, published
 from django_pgbus.testing.inline import run_enqueued
+from django_pgbus.testing.words import times_of
 
 SHOWN: Final = 10
 
@@ -46,8 +47,8 @@ def assert_enqueued(
     if len(found) == count or (count is None and found):
         return found
     raise AssertionError(
-        f"{_described(task, args, kwargs, queue)} is enqueued {_times(len(found))}"
-        + ("." if count is None else f", not {_times(count)}.")
+        f"{_described(task, args, kwargs, queue)} is enqueued {times_of(len(found))}"
+        + ("." if count is None else f", not {times_of(count)}.")
         + _waiting()
     )
 
@@ -61,7 +62,9 @@ def assert_not_enqueued(
 ) -> None:
     """Assert that a task does not wait to be run; the rest as in assert_enqueued()."""
     if found := _matching(task, args, kwargs, queue):
-        raise AssertionError(f"{_described(task, args, kwargs, queue)} is enqueued {_times(len(found))}." + _waiting())
+        raise AssertionError(
+            f"{_described(task, args, kwargs, queue)} is enqueued {times_of(len(found))}." + _waiting()
+        )
 
 
 class PgbusTestMixin:
@@ -104,10 +107,6 @@ def _described(
         if value is not None
     ]
     return f"{task.module_path if isinstance(task, Task) else task}{' with ' if parts else ''}{', '.join(parts)}"
-
-
-def _times(count: int) -> str:
-    return {0: "not at all", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def _waiting() -> str:

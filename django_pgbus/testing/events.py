@@ -19,6 +19,7 @@ from django_pgbus.tasks.payload import decode_value, encode_value
 from django_pgbus.tasks.policy import Policy
 from django_pgbus.testing import sql
 from django_pgbus.testing.inline import run_all
+from django_pgbus.testing.words import times_of
 from django_pgbus.worker.plan import Capsule
 
 SHOWN: Final = 10
@@ -102,8 +103,8 @@ def assert_published(pattern: str, payload: Any = ANYTHING, *, count: int | None
     if times == count or (count is None and times):
         return found
     raise AssertionError(
-        f"{_described(pattern, payload)} was published {_times(times)}"
-        + ("." if count is None else f", not {_times(count)}.")
+        f"{_described(pattern, payload)} was published {times_of(times)}"
+        + ("." if count is None else f", not {times_of(count)}.")
         + _all_published(pattern)
     )
 
@@ -112,7 +113,9 @@ def assert_not_published(pattern: str, payload: Any = ANYTHING) -> None:
     """Assert that no event was published whose topic matches; the rest as in assert_published()."""
     found, lost = _matching(pattern, payload)
     if times := len(found) + lost:
-        raise AssertionError(f"{_described(pattern, payload)} was published {_times(times)}." + _all_published(pattern))
+        raise AssertionError(
+            f"{_described(pattern, payload)} was published {times_of(times)}." + _all_published(pattern)
+        )
 
 
 @contextmanager
@@ -174,17 +177,13 @@ def _described(pattern: str, payload: Any) -> str:
     return f"An event on {pattern}" + ("" if payload is ANYTHING else f" with {payload!r}")
 
 
-def _times(count: int) -> str:
-    return {0: "not at all", 1: "once", 2: "twice"}.get(count, f"{count} times")
-
-
 def _all_published(pattern: str) -> str:
     events = published()
     lines = [f"{event.topic}: {event.payload!r}" for event in events[:SHOWN]]
     if len(events) > SHOWN:
         lines.append(f"and {len(events) - SHOWN} more")
     for row in sql.UNROUTED.rows():
-        lines.append(f"{row.topic}: {_times(row.events)}, for nobody, so its payload is not kept")
+        lines.append(f"{row.topic}: {times_of(row.events)}, for nobody, so its payload is not kept")
     if not lines:
         return " Nothing was published."
     return "".join(f"\n    {line}" for line in ["Published:", *lines])
