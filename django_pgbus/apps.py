@@ -26,9 +26,11 @@ class PgbusConfig(AppConfig):
 
         if django.VERSION < (6, 0) and find_spec("django_tasks") is None:
             return  # E007 says so.
-        from django_pgbus.events import running  # noqa: F401
+        from django_pgbus.events import running as events  # noqa: F401
+        from django_pgbus.streams import running as streams  # noqa: F401
 
         post_migrate.connect(_declare_subscriptions, sender=self, dispatch_uid="pgbus.subscriptions")
+        post_migrate.connect(_declare_streams, sender=self, dispatch_uid="pgbus.streams")
 
 
 def _declare_subscriptions(*, using: str, apps: Any = installed, **kwargs: Any) -> None:
@@ -43,3 +45,19 @@ def _declare_subscriptions(*, using: str, apps: Any = installed, **kwargs: Any) 
     if using == database():
         handlers.autodiscover()
         subscriptions.declare()
+
+
+def _declare_streams(*, using: str, apps: Any = installed, **kwargs: Any) -> None:
+    """Make the streams of this code, whose modules the receiver before this one has imported."""
+    from django_pgbus.conf import database
+    from django_pgbus.streams import stream
+
+    try:
+        apps.get_model("pgbus", "StreamLog")
+    except LookupError:  # migrated back to before there were streams
+        return
+    if using == database():
+        if "plan" in kwargs:
+            stream.declare()
+        else:  # `flush` says that it has migrated, too, but not what
+            stream.declare_anew()

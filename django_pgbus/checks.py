@@ -15,7 +15,7 @@ System checks: what can be known to be wrong before anything runs.
     E012  LISTEN_DATABASE is another database
     E013  PostgreSQL is too old
     E014  a limit that parks some and refuses others
-    E015  a module of handlers that cannot be imported
+    E015  a module of handlers or streams that cannot be imported
 """
 
 from __future__ import annotations
@@ -103,13 +103,13 @@ def _tasks_api() -> Iterator[CheckMessage]:
 
 
 def _handlers() -> Iterator[CheckMessage]:
-    """Import the modules of handlers, as a worker does: before what they declare is looked at."""
+    """Import the modules of handlers and streams, as a worker does: before what they declare is looked at."""
     if django.VERSION >= (6, 0) or find_spec("django_tasks") is not None:
-        from django_pgbus.events.handlers import autodiscover
+        from django_pgbus.tasks.discovery import autodiscover
 
-        for app, error in autodiscover(announce=False).items():
+        for module, error in autodiscover(announce=False).items():
             yield Error(
-                f"{app}.handlers cannot be imported: {type(error).__name__}: {error}",
+                f"{module} cannot be imported: {type(error).__name__}: {error}",
                 hint="Correct it: until then `migrate`, `runworker` and other commands of manage.py refuse to run.",
                 id="pgbus.E015",
             )

@@ -69,6 +69,10 @@ class Settings:
         None, "Alias for LISTEN and the worker's own connections, where a pooler sits between."
     )
     QUEUES: str = _setting(EVERYTHING, "Queues of a worker that is not told otherwise; `@*` are the events.")
+    STREAMS: str = _setting(
+        ANY_QUEUE,
+        "Groups of streams that a worker follows unless it is told otherwise: `ledger/totals`, `ledger`, `*`.",
+    )
     THREADS: int = _setting(10, "Threads of a worker process that is not told otherwise.", kind="count", low=1)
     PROCESSES: int = _setting(1, "Worker processes of one `runworker`.", kind="count", low=1)
     SHUTDOWN_GRACE: float = _setting(

@@ -8,6 +8,9 @@ What can go wrong, for callers and inside a run.
     ├── InvalidKey            what a key function returned cannot be a key (also a ValueError)
     ├── InvalidTopic          a topic or a pattern that cannot be used (also a ValueError)
     ├── InvalidHandler        a handler that cannot be subscribed as it is declared (also a TypeError)
+    ├── InvalidStream         a stream that cannot be used as it is declared (also a ValueError)
+    ├── StreamDoesNotExist    a stream that was not made yet, or is gone (also a LookupError)
+    ├── ConsumeRefused        a stream cannot be consumed on this connection
     ├── JobNotUnique          another job holds the key of this one
     ├── ConcurrencyLimitExceeded  as many jobs of this key as allowed are there already
     ├── BatchError            a batch cannot be used like this
@@ -58,6 +61,18 @@ class InvalidTopic(PgbusError, ValueError):
 
 class InvalidHandler(PgbusError, TypeError):
     """A handler cannot be subscribed as it is declared."""
+
+
+class InvalidStream(PgbusError, ValueError):
+    """The name or the options of a stream cannot be used."""
+
+
+class StreamDoesNotExist(PgbusError, LookupError):
+    """There is no such stream in the database: it was not made yet, or is gone."""
+
+
+class ConsumeRefused(PgbusError):
+    """A stream cannot be consumed on this connection: a standby, or inside a transaction."""
 
 
 class JobNotUnique(PgbusError):

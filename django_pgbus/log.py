@@ -236,8 +236,8 @@ def _claim_taken_over(*, delivery: Any, age: float, **kwargs: Any) -> None:
     logger.warning("%s takes over a claim of %.1f s ago, whose holder has fallen silent.", _delivery(delivery), age)
 
 
-def _handlers_not_loaded(*, app: str, exception: BaseException, **kwargs: Any) -> None:
-    logger.error("%s.handlers cannot be imported; its subscriptions stay as they are.", app, exc_info=exception)
+def _handlers_not_loaded(*, app: str, module: str, exception: BaseException, **kwargs: Any) -> None:
+    logger.error("%s.%s cannot be imported; what it declares stays as it is.", app, module, exc_info=exception)
 
 
 def _subscriptions_declared(*, count: int, **kwargs: Any) -> None:
@@ -246,6 +246,94 @@ def _subscriptions_declared(*, count: int, **kwargs: Any) -> None:
 
 def _subscription_removed(*, handler: str, patterns: Any, by: str, **kwargs: Any) -> None:
     logger.info("%s does not get %s any more, removed by %s.", handler, ", ".join(patterns), by or "code")
+
+
+def _stream_created(*, stream: str, **kwargs: Any) -> None:
+    logger.info("The stream %s is new.", stream)
+
+
+def _partitions_made(*, stream: str, count: int, **kwargs: Any) -> None:
+    logger.info("%d partitions of %s made.", count, stream)
+
+
+def _partitions_dropped(*, stream: str, count: int, **kwargs: Any) -> None:
+    logger.info("%d partitions of %s dropped: past their retention.", count, stream)
+
+
+def _group_created(*, stream: str, group: str, position: int, **kwargs: Any) -> None:
+    logger.info("The group %s/%s is new; it begins after position %d.", stream, group, position)
+
+
+def _group_paused(*, stream: str, group: str, paused: bool, by: str, **kwargs: Any) -> None:
+    logger.info("The group %s/%s is %s by %s.", stream, group, "paused" if paused else "resumed", by or "code")
+
+
+def _group_rewound(*, stream: str, group: str, position: int, positions: int, by: str, **kwargs: Any) -> None:
+    logger.warning(
+        "The group %s/%s is rewound to position %d by %s; %d positions come again.",
+        *(stream, group, position, by or "code", positions),
+    )
+
+
+def _group_refused(*, stream: str, group: str, reason: str, **kwargs: Any) -> None:
+    logger.error("The group %s/%s claims nothing: %s", stream, group, reason)
+
+
+def _group_accepted(*, stream: str, group: str, **kwargs: Any) -> None:
+    logger.info("The group %s/%s claims again.", stream, group)
+
+
+def _cursor_repaired(*, stream: str, group: str, claimed: int, committed: int, **kwargs: Any) -> None:
+    logger.warning(
+        "The cursor of %s/%s has adopted the log as it is, at %d claimed and %d committed.",
+        *(stream, group, claimed, committed),
+    )
+
+
+def _range_handled(*, stream: str, group: str, entries: int, failed: int, seconds: float, **kwargs: Any) -> None:
+    logger.debug("%s/%s: %d entries in %.3f s, %d failed.", stream, group, entries, seconds, failed)
+
+
+def _range_lost(*, stream: str, group: str, low: int, high: int, **kwargs: Any) -> None:
+    logger.warning("%s/%s has lost the lease of %d to %d; nothing was committed here.", stream, group, low + 1, high)
+
+
+def _range_reclaimed(*, stream: str, group: str, low: int, high: int, reclaims: int, **kwargs: Any) -> None:
+    logger.warning(
+        "%s/%s handles %d to %d again, for the %d. time: its worker has ended or fallen silent.",
+        *(stream, group, low + 1, high, reclaims),
+    )
+
+
+def _range_taken_apart(*, stream: str, group: str, low: int, high: int, count: int, **kwargs: Any) -> None:
+    logger.error(
+        "%s/%s: %d to %d has ended its workers again and again; each of its %d entries is tried alone now.",
+        *(stream, group, low + 1, high, count),
+    )
+
+
+def _entry_failed(*, stream: str, group: str, position: int, exception: str, delay: float, **kwargs: Any) -> None:
+    logger.warning("%s/%s: entry %d failed with %s, again in %.1f s.", stream, group, position, exception, delay)
+
+
+def _entry_dead_lettered(*, stream: str, group: str, position: int, exception: str, **kwargs: Any) -> None:
+    logger.error("%s/%s: entry %d failed with %s and is a dead letter.", stream, group, position, exception)
+
+
+def _entries_redriven(*, count: int, by: str, **kwargs: Any) -> None:
+    logger.info("%d dead entries are tried again, by %s.", count, by or "code")
+
+
+def _entries_discarded(*, count: int, by: str, **kwargs: Any) -> None:
+    logger.info("%d failed entries were discarded by %s.", count, by or "code")
+
+
+def _route_broken(*, handler: str, position: int, exception: BaseException, **kwargs: Any) -> None:
+    logger.error("The route of %s failed for entry %d, which goes to @unrouted.", handler, position, exc_info=exception)
+
+
+def _key_broken(*, handler: str, position: int, exception: BaseException, **kwargs: Any) -> None:
+    logger.error("The key function of %s failed for entry %d.", handler, position, exc_info=exception)
 
 
 LINES: dict[Signal, Callable[..., None]] = {
@@ -275,6 +363,25 @@ LINES: dict[Signal, Callable[..., None]] = {
     signals.handlers_not_loaded: _handlers_not_loaded,
     signals.subscriptions_declared: _subscriptions_declared,
     signals.subscription_removed: _subscription_removed,
+    signals.stream_created: _stream_created,
+    signals.partitions_made: _partitions_made,
+    signals.partitions_dropped: _partitions_dropped,
+    signals.group_created: _group_created,
+    signals.group_paused: _group_paused,
+    signals.group_rewound: _group_rewound,
+    signals.group_refused: _group_refused,
+    signals.group_accepted: _group_accepted,
+    signals.cursor_repaired: _cursor_repaired,
+    signals.range_handled: _range_handled,
+    signals.range_lost: _range_lost,
+    signals.range_reclaimed: _range_reclaimed,
+    signals.range_taken_apart: _range_taken_apart,
+    signals.entry_failed: _entry_failed,
+    signals.entry_dead_lettered: _entry_dead_lettered,
+    signals.entries_redriven: _entries_redriven,
+    signals.entries_discarded: _entries_discarded,
+    signals.route_broken: _route_broken,
+    signals.key_broken: _key_broken,
     signals.backoff_broken: _backoff_broken,
     signals.leases_released: _leases_released,
     signals.jobs_handed_back: _jobs_handed_back,

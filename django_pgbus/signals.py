@@ -64,9 +64,34 @@ event_failed = Signal()  # delivery, exception, delay (seconds until the next at
 event_skipped = Signal()  # delivery, reason (owned, completed, cached), age of the claim in seconds or None
 event_waits = Signal()  # delivery, delay: an earlier delivery of this only copy may still run; no attempt
 claim_taken_over = Signal()  # delivery (of the new holder), age in seconds: the holder before it had fallen silent
-handlers_not_loaded = Signal()  # app, exception: its module `handlers` cannot be imported
+handlers_not_loaded = Signal()  # app, module (handlers, streams), exception: it cannot be imported
 subscriptions_declared = Signal()  # count; sent by workers at their start and after migrate
 subscription_removed = Signal()  # handler, patterns, by; sent by whoever removes
+stream_created = Signal()  # stream; sent by whoever makes it, before the commit
+partitions_made = Signal()  # stream, count; sent by whoever needs them, before the commit
+partitions_dropped = Signal()  # stream, count: past their retention
+group_created = (
+    Signal()
+)  # stream, group, position (after which it begins); sent by workers at their start and after migrate
+group_paused = Signal()  # stream, group, paused (or resumed), by; sent by whoever does
+group_rewound = Signal()  # stream, group, position, positions (how many are handled again), by; sent by whoever does
+group_refused = Signal()  # stream, group, reason: it claims nothing until that is put right; said once
+group_accepted = Signal()  # stream, group: it claims again
+cursor_repaired = Signal()  # stream, group, claimed, committed; sent by whoever does
+range_handled = Signal()  # stream, group, entries, failed, seconds
+range_lost = (
+    Signal()
+)  # stream, group, low, high: its lease is another worker's, or it was rewound; nothing was committed
+range_reclaimed = Signal()  # stream, group, low, high, reclaims: its worker had fallen silent
+range_taken_apart = Signal()  # stream, group, low, high, count: it had ended its workers, each entry is tried alone
+entry_failed = Signal()  # stream, group, position, exception (path), delay in seconds
+entry_dead_lettered = Signal()  # stream, group, position, exception (path)
+entries_redriven = Signal()  # count, by; sent by whoever does
+entries_discarded = Signal()  # count, by; sent by whoever does
+route_broken = Signal()  # handler (path), position, exception: the function of route_to failed; its queue is @unrouted
+key_broken = (
+    Signal()
+)  # handler (path), position, exception: the key function of a group failed, the entry waits for nobody
 backoff_broken = Signal()  # task (path), exception: the task's own backoff function failed
 leases_released = Signal()  # count: messages of silent workers went back into the line
 jobs_handed_back = Signal()  # count

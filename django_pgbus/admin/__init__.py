@@ -1,5 +1,5 @@
 """
-The pages of pgbus in Django's admin: jobs wherever they are, dead letters, batches, events, locks, queues, workers.
+The pages of pgbus in Django's admin: jobs wherever they are, dead letters, batches, events, streams, locks, queues, workers.
 
 Registered with the default site; a site of your own gets them by `register(site)`. All are read-only but for decisions
 that have their own permission, a confirmation and an entry in the log (`base.py` holds the rules).
@@ -17,11 +17,13 @@ from django_pgbus.admin.jobs import ArchivedAdmin, DelayedAdmin, MessageAdmin
 from django_pgbus.admin.locks import LocksAdmin
 from django_pgbus.admin.parked import ParkedAdmin
 from django_pgbus.admin.queues import QueueAdmin
+from django_pgbus.admin.streams import StreamsAdmin
 from django_pgbus.admin.workers import WorkerAdmin
 from django_pgbus.batches.models import Batch
 from django_pgbus.concurrency.models import BlockedExecution, Semaphore
 from django_pgbus.events.models import Subscription
 from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Message, QueueState
+from django_pgbus.streams.models import StreamLog
 from django_pgbus.worker.models import Worker
 
 __all__ = ["PAGES", "register"]
@@ -34,6 +36,7 @@ PAGES = {
     DeadLetter: DeadLetterAdmin,
     Batch: BatchAdmin,
     Subscription: EventsAdmin,  # and what becomes of events beside them
+    StreamLog: StreamsAdmin,
     Semaphore: LocksAdmin,  # and the uniqueness keys beside them
     QueueState: QueueAdmin,
     Worker: WorkerAdmin,

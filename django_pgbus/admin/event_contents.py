@@ -20,6 +20,7 @@ from django_pgbus.events.event import CAUSE, CORRELATION
 from django_pgbus.events.handlers import Handler, find_handler
 from django_pgbus.exceptions import InvalidPayload
 from django_pgbus.tasks.masking import MASK, without
+from django_pgbus.tasks.sensitive import masked, secrets_in
 from django_pgbus.worker.waiting import Text
 
 # Ours, and what leads from one event to the next: nothing of the payload stands there.
@@ -44,7 +45,7 @@ def payload(stored: str, handler: Handler | None) -> str:
     """Return the payload with the values of sensitive keys masked."""
     try:
         body, _headers = running.opened(stored)
-        return pretty(_hidden(body) if handler is None else running.masked(body, handler.policy.sensitive))
+        return pretty(shape(body) if handler is None else masked(body, handler.policy.sensitive))
     except (InvalidPayload, RecursionError):
         return _unreadable(stored, handler)
 
@@ -56,8 +57,8 @@ def headers(stored: str, handler: Handler | None) -> str:
         if not carried:
             return ""
         if handler is None:
-            return pretty({key: value if key in TRACES else _hidden(value) for key, value in carried.items()})
-        return pretty(running.masked(dict(carried), handler.policy.sensitive))
+            return pretty({key: value if key in TRACES else shape(value) for key, value in carried.items()})
+        return pretty(masked(dict(carried), handler.policy.sensitive))
     except (InvalidPayload, RecursionError):  # it stands among the payload then, as far as it may be shown
         return ""
 
@@ -82,13 +83,13 @@ def nth_attempt(attempts: int, handler: Handler | None) -> str:
     return text % {**number, "most": words.number(most)}
 
 
-def _hidden(value: Any) -> Any:
+def shape(value: Any) -> Any:
     """Return a value of the same shape in which nothing is told but keys."""
     match value:
         case dict():
-            return {key: _hidden(inner) for key, inner in value.items()}
+            return {key: shape(inner) for key, inner in value.items()}
         case list():
-            return [_hidden(inner) for inner in value]
+            return [shape(inner) for inner in value]
     return MASK
 
 
@@ -102,6 +103,6 @@ def _scrubbed(text: str, stored: str, handler: Handler | None) -> str:
         return text
     try:
         body, _headers = running.opened(stored)
-        return without(text, running.secrets_in(body, handler.policy.sensitive))
+        return without(text, secrets_in(body, handler.policy.sensitive))
     except (InvalidPayload, RecursionError):
         return MASK

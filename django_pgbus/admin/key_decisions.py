@@ -90,6 +90,10 @@ class KeyDecision(ABC):
         """Return the key that the confirmation shows."""
         return str(found.name or found.key)
 
+    def template(self, found: Any) -> str:
+        """Return the page that asks."""
+        return "confirm.html"
+
 
 class Release(KeyDecision):
     """Frees the slots of a key; of jobs that run only if exactly those were shown, with the sterner text."""

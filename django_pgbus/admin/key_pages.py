@@ -45,6 +45,10 @@ class KeyDecidingAdmin(PgbusAdmin):
         """Return the address of a confirmation."""
         return f"{self.url(decision.name)}?{urlencode(query)}"
 
+    def home(self, request: HttpRequest) -> str:
+        """Return the address of the page a decision leads back to."""
+        return self.url("changelist")
+
     def _view(self, decision: KeyDecision) -> Callable[..., HttpResponse]:
         def view(request: HttpRequest) -> HttpResponse:
             return self._decide(request, decision)
@@ -65,13 +69,13 @@ class KeyDecidingAdmin(PgbusAdmin):
                 self.message_user(request, text, level)
         else:
             return self._ask(request, decision, found)
-        return HttpResponseRedirect(self.url("changelist"))
+        return HttpResponseRedirect(self.home(request))
 
     def _ask(self, request: HttpRequest, decision: KeyDecision, found: Any) -> HttpResponse:
         context = {
             "crumb": decision.label,
             "key": words.showable(decision.key(found)),
-            "back": self.url("changelist"),
+            "back": self.home(request),
             **decision.ask(found),
         }
-        return self.page(request, "confirm.html", context)
+        return self.page(request, decision.template(found), context)

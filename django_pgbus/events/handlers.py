@@ -8,8 +8,8 @@
     class Confirm:
         async def handle(self, event): ...
 
-The function or class stays what it is and can be called in tests. Modules named `handlers` in the installed apps are
-imported when a worker starts and after `migrate`.
+The function or class stays what it is and can be called in tests. Modules named `handlers` or `streams` in the installed
+apps are imported when a worker starts and after `migrate`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,14 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib import import_module
 from typing import Any, Final, TypeVar
 
-from django.apps import apps
-from django.utils.module_loading import module_has_submodule
-
-from django_pgbus import signals
 from django_pgbus.conf import EVENT_QUEUE
 from django_pgbus.events.topics import compiled
 from django_pgbus.exceptions import InvalidHandler, InvalidQueue
 from django_pgbus.queues.queue import check_name
 from django_pgbus.tasks.compat import InvalidTask, Task
+from django_pgbus.tasks.discovery import autodiscover as autodiscover  # with what else declares itself
 from django_pgbus.tasks.lookup import imported
 from django_pgbus.tasks.policy import (
     Backoff,
@@ -45,7 +41,6 @@ from django_pgbus.tasks.task import transactional_paths
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_QUEUE: Final = "events"
-MODULE: Final = "handlers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,27 +169,6 @@ def find_handler(path: str) -> tuple[Handler, Callable[..., Any]]:
 def renamed(found: Any) -> Handler | None:
     """Return the handler that this very function or class is under its present name."""
     return next((handler for handler in handlers.values() if handler.target is found), None)
-
-
-def autodiscover(*, announce: bool = True) -> dict[str, Exception]:
-    """
-    Import the `handlers` module of every installed app, and return {name of the app: why not} of those that failed.
-
-    One that cannot be imported is announced, unless told otherwise; the others are imported all the same.
-    """
-    failed: dict[str, Exception] = {}
-    for app in apps.get_app_configs():
-        if app.module is None or not module_has_submodule(app.module, MODULE):
-            continue
-        try:
-            import_module(f"{app.name}.{MODULE}")
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # importing runs code of the project, which may even exit
-            failed[app.name] = error if isinstance(error, Exception) else ImportError(f"It raises {error!r}.")
-            if announce:
-                signals.handlers_not_loaded.send_robust(sender=None, app=app.name, exception=failed[app.name])
-    return failed
 
 
 def _function(target: Any) -> Callable[..., Any]:

@@ -15,8 +15,9 @@ from django_pgbus.events.handlers import find_handler
 from django_pgbus.exceptions import InvalidPayload
 from django_pgbus.queues.message import Delivery
 from django_pgbus.tasks import payload
-from django_pgbus.tasks.masking import MASK, without
+from django_pgbus.tasks.masking import without
 from django_pgbus.tasks.runnable import Call, Runnable, loaders
+from django_pgbus.tasks.sensitive import secrets_in
 
 
 class RunnableHandler(Runnable):
@@ -89,29 +90,6 @@ def opened(text: str) -> tuple[Any, Mapping[str, Any]]:
         case {"payload": body, "headers": dict(headers)}:
             return body, headers
     raise InvalidPayload('The stored event has not the shape {"payload": ..., "headers": {...}}.')
-
-
-def secrets_in(body: Any, names: tuple[str, ...]) -> list[Any]:
-    """Return the values of sensitive keys, at whatever depth they stand."""
-    if not names:
-        return []
-    match body:
-        case dict():
-            inner = [secret for value in body.values() for secret in secrets_in(value, names)]
-            return [value for key, value in body.items() if key in names] + inner
-        case list():
-            return [secret for value in body for secret in secrets_in(value, names)]
-    return []
-
-
-def masked(body: Any, names: tuple[str, ...]) -> Any:
-    """Return the payload as people may see it: the values of sensitive keys are masked, at whatever depth they stand."""
-    match body:
-        case dict():
-            return {key: MASK if key in names else masked(value, names) for key, value in body.items()}
-        case list():
-            return [masked(value, names) for value in body]
-    return body
 
 
 loaders.handler = RunnableHandler

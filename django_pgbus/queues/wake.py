@@ -31,10 +31,10 @@ class _Sent:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.woken: dict[tuple[str, int], float] = {}
+        self.woken: dict[tuple[str | int, ...], float] = {}
         self.announced: dict[Level, float] = {}
 
-    def should_wake(self, key: tuple[str, int], now: float) -> bool:
+    def should_wake(self, key: tuple[str | int, ...], now: float) -> bool:
         with self.lock:
             if now - self.woken.get(key, -1.0) < COALESCE:
                 return False
@@ -53,6 +53,11 @@ class _Sent:
 
 
 _sent = _Sent()
+
+
+def should_wake(key: tuple[str | int, ...], now: float) -> bool:
+    """Return whether nobody in this process has woken for this key in the last 50 ms, and note it."""
+    return _sent.should_wake(key, now)
 
 
 class _Hook:
@@ -80,7 +85,7 @@ def _speak(levels: dict[Level, int], due_in: dict[str, float], *, coalesced: boo
     notes: list[list[Any]] = [
         ["ready", *level, position]
         for level, position in levels.items()
-        if position and (_sent.should_wake(level[:2], now) or not coalesced)
+        if position and (should_wake(level[:2], now) or not coalesced)
     ]
     notes += [["due", queue, seconds] for queue, seconds in due_in.items() if wakes_for_delay(seconds)]
     notify(notes)

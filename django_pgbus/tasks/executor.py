@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import json
 import time
-import traceback
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from dataclasses import dataclass
@@ -28,11 +27,11 @@ from django_pgbus.exceptions import Snooze, TaskSuperseded, TaskTimeout
 from django_pgbus.postgres.retrying import is_conflict, is_connection_loss
 from django_pgbus.queues.message import Delivery
 from django_pgbus.tasks import backoff, batch, constraints, lifecycle
+from django_pgbus.tasks.failures import path_of, readable
 from django_pgbus.tasks.outcomes import GaveUp, PutOff, Success
 from django_pgbus.tasks.runnable import Call, Runnable, load
 from django_pgbus.tasks.watch import Watch
 
-TRACEBACK_BYTES: Final = 16 * 1024
 CONFLICT_TRIES: Final = 3
 
 
@@ -325,13 +324,12 @@ class Executor:
         )
 
     def _entry(self, run: Run, error: BaseException) -> dict[str, Any]:
-        text = _readable(error)
+        text = readable(error, __name__)
         return self._entry_with(run, error, run.call.runnable.scrubbed(text, run.call) if run.call.runnable else text)
 
     def _entry_with(self, run: Run, error: BaseException, text: str) -> dict[str, Any]:
-        kind = type(error)
         return {
-            "exception": f"{kind.__module__}.{kind.__qualname__}",
+            "exception": path_of(error),
             "traceback": text,
             "worker": self._worker,
             "attempt": run.delivery.attempts,
@@ -428,18 +426,3 @@ async def _in_peace(call: Awaitable[Outcome]) -> Outcome:
 
 def _timed_out(timeout: float | None) -> TaskTimeout:
     return TaskTimeout(f"The task ran longer than its timeout of {timeout:g} s.")
-
-
-def _readable(error: BaseException) -> str:
-    """Return the traceback without our own frames, storable, and its end if it is long."""
-    try:
-        frames = error.__traceback__
-        while frames is not None and frames.tb_frame.f_globals.get("__name__") == __name__:
-            frames = frames.tb_next
-        text = "".join(traceback.format_exception(type(error), error, frames))
-    except BaseException as worse:  # An exception may fail while it is described.
-        text = f"{type(error).__name__} (its description failed with {type(worse).__name__})"
-    text = text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()
-    if len(text) > TRACEBACK_BYTES:
-        text = "... (cut)\n" + text[-TRACEBACK_BYTES:]
-    return text

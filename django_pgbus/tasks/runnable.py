@@ -187,47 +187,56 @@ async def _asend(signal: Signal, sender: type, result: Any) -> None:
 
 Loader = Callable[[str], Runnable]
 
-_tasks: dict[str, Runnable] = {}
-_handlers: dict[str, Runnable] = {}
+_loaded: Final[dict[str, dict[str, Runnable]]] = {"task": {}, "handler": {}, "entry": {}}
 
 
 def _no_handlers(path: str) -> Runnable:
     raise ImportError(f"The handler {path} cannot be run: this process has not loaded django_pgbus.events.")
 
 
+def _no_entries(path: str) -> Runnable:
+    raise ImportError(f"The handler {path} cannot be run: this process has not loaded django_pgbus.streams.")
+
+
 class _Loaders:
-    """How tasks and handlers are found by their paths."""
+    """How tasks, handlers of events and handlers of streams are found by their paths."""
 
     task: Loader = staticmethod(lambda path: RunnableTask(find_task(path)))
     handler: Loader = staticmethod(_no_handlers)
+    entry: Loader = staticmethod(_no_entries)
 
 
 loaders: Final = _Loaders()
 
 
+def kind_of(topic: str | None) -> str:
+    """Return what a message with this topic is: a "task", an event for a "handler", or an "entry" of a stream."""
+    if topic is None:
+        return "task"
+    return "entry" if "/" in topic else "handler"  # STREAM/GROUP; no topic of an event has a slash
+
+
 def known(delivery: Delivery) -> Runnable | None:
     """Return what is to be run if it has been loaded here before."""
-    return (_tasks if delivery.topic is None else _handlers).get(delivery.task)
+    return _loaded[kind_of(delivery.topic)].get(delivery.task)
 
 
 def load(delivery: Delivery) -> Runnable:
     """Return what is to be run; raises what importing it raises, anew each time."""
-    return known(delivery) or load_path(delivery.task, is_event=delivery.topic is not None)
+    return known(delivery) or load_path(delivery.task, kind_of(delivery.topic))
 
 
-def load_path(path: str, *, is_event: bool) -> Runnable:
-    """Return the task, or the handler of events, of this path, loaded now; raises what importing it raises."""
-    if is_event:
-        runnable = _handlers[path] = loaders.handler(path)
-    else:
-        runnable = _tasks[path] = loaders.task(path)
+def load_path(path: str, kind: str) -> Runnable:
+    """Return what is run under this path as a message of this kind, loaded now; raises what importing it raises."""
+    loader: Loader = getattr(loaders, kind)
+    runnable = _loaded[kind][path] = loader(path)
     return runnable
 
 
 def forget() -> None:
     """Load everything anew: what was declared may have changed (settings, tests)."""
-    _tasks.clear()
-    _handlers.clear()
+    for paths in _loaded.values():
+        paths.clear()
 
 
 def _forget(*, setting: str, **kwargs: Any) -> None:

@@ -11,17 +11,22 @@ import ctypes
 import threading
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from django_pgbus.exceptions import TaskSuperseded, TaskTimeout
-from django_pgbus.queues.message import Delivery
 
 HARD_MARGIN: Final = 10.0  # seconds between the soft limit and the end of the process
 
 
+class Held(Protocol):
+    """What is held by a lease: a delivery, or a range of a stream."""
+
+    superseded: bool
+
+
 @dataclass(slots=True)
 class _Armed:
-    delivery: Delivery
+    held: Held
     deadline: float
     raised: bool = False
 
@@ -37,13 +42,13 @@ class Watch:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._armed: dict[int, _Armed] = {}
-        self._awaited: dict[Delivery, float] = {}
+        self._awaited: dict[Held, float] = {}
 
-    def arm(self, delivery: Delivery, timeout: float | None = None) -> None:
-        """Let this thread be interrupted: after `timeout` seconds, or when `delivery` is superseded."""
+    def arm(self, held: Held, timeout: float | None = None) -> None:
+        """Let this thread be interrupted: after `timeout` seconds, or when what it works on is superseded."""
         deadline = time.monotonic() + timeout if timeout is not None else float("inf")
         with self._lock:
-            self._armed[threading.get_ident()] = _Armed(delivery, deadline)
+            self._armed[threading.get_ident()] = _Armed(held, deadline)
 
     def disarm(self) -> None:
         """Let this thread alone again; one raised at the last moment may still come out of this call."""
@@ -59,27 +64,27 @@ class Watch:
         if pending is not None:
             raise pending
 
-    def await_end(self, delivery: Delivery, timeout: float) -> None:
+    def await_end(self, held: Held, timeout: float) -> None:
         """Count an async run as stuck if it has not `ended` by its hard limit."""
         with self._lock:
-            self._awaited[delivery] = time.monotonic() + timeout + HARD_MARGIN
+            self._awaited[held] = time.monotonic() + timeout + HARD_MARGIN
 
-    def ended(self, delivery: Delivery) -> None:
+    def ended(self, held: Held) -> None:
         """Forget an async run."""
         with self._lock:
-            self._awaited.pop(delivery, None)
+            self._awaited.pop(held, None)
 
-    def interrupt(self, now: float) -> list[Delivery]:
-        """Raise in the threads whose time has come, and return deliveries past their hard limit."""
+    def interrupt(self, now: float) -> list[Held]:
+        """Raise in the threads whose time has come, and return what is past its hard limit."""
         with self._lock:
-            stuck = [delivery for delivery, hard_limit in self._awaited.items() if hard_limit <= now]
+            stuck = [held for held, hard_limit in self._awaited.items() if hard_limit <= now]
             for thread, armed in self._armed.items():
                 if armed.deadline + HARD_MARGIN <= now:
-                    stuck.append(armed.delivery)
+                    stuck.append(armed.held)
                 elif not armed.raised and armed.deadline <= now:
                     armed.raised = True
                     _raise_in(thread, TaskTimeout)
-                elif not armed.raised and armed.delivery.superseded:
+                elif not armed.raised and armed.held.superseded:
                     armed.raised = True
                     _raise_in(thread, TaskSuperseded)
         return stuck

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from django_pgbus.queues.message import Delivery
-from django_pgbus.tasks.watch import Watch
+from django_pgbus.tasks.watch import Held, Watch
 from django_pgbus.worker.loop import Loop
 
 
@@ -15,16 +14,16 @@ class Deadlines(Loop):
 
     part = "deadlines"
 
-    def __init__(self, watch: Watch, stuck: Callable[[Delivery], None]) -> None:
+    def __init__(self, watch: Watch, stuck: Callable[[Held], None]) -> None:
         super().__init__()
         self._watch = watch
         self._stuck = stuck
-        self._told: set[Delivery] = set()
+        self._told: set[Held] = set()
 
     def step(self) -> float:
         """Interrupt what is overdue; return the seconds until the next deadline."""
-        for delivery in self._watch.interrupt(time.monotonic()):
-            if delivery not in self._told:
-                self._told.add(delivery)
-                self._stuck(delivery)
+        for held in self._watch.interrupt(time.monotonic()):
+            if held not in self._told:
+                self._told.add(held)
+                self._stuck(held)
         return max(0.05, self._watch.next_deadline() - time.monotonic())

@@ -23,7 +23,7 @@ from django_pgbus.conf import database, get_settings
 from django_pgbus.events import subscriptions
 from django_pgbus.postgres.listen import Listener
 from django_pgbus.postgres.own_connection import IMPATIENT, close, own_connection
-from django_pgbus.tasks.runnable import load_path
+from django_pgbus.tasks.runnable import kind_of, load_path
 from django_pgbus.worker import doctor_sql as sql
 from django_pgbus.worker.plan import Capsule, parse_queues
 
@@ -264,7 +264,7 @@ def _tasks() -> Findings:
     unknown: dict[str, Exception] = {}
     for row in rows:
         try:
-            load_path(row.task, is_event=row.is_event)
+            load_path(row.task, kind_of(row.topic))
         except Exception as error:
             unknown[row.task] = error
     for path, reason in unknown.items():

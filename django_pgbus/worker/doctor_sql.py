@@ -63,23 +63,24 @@ LIVING_WORKERS = Statement(
 
 TASKS = Statement(
     sql="""
-    SELECT DISTINCT seen.task, seen.is_event
+    SELECT seen.task, min(seen.topic) AS topic
     FROM (
         (
-            SELECT line.task, line.topic IS NOT NULL AS is_event
+            SELECT line.task, line.topic
             FROM pgbus_messages AS line
             ORDER BY line.id
             LIMIT %(rows)s::int
         )
         UNION ALL
         (
-            SELECT later.task, later.topic IS NOT NULL
+            SELECT later.task, later.topic
             FROM pgbus_delayed AS later
             ORDER BY later.id
             LIMIT %(rows)s::int
         )
     ) AS seen
-    ORDER BY seen.task, seen.is_event
+    GROUP BY seen.task, seen.topic IS NULL, strpos(seen.topic, '/') > 0
+    ORDER BY seen.task, topic
     LIMIT 200
     """
 )

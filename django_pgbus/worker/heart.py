@@ -47,6 +47,8 @@ class Heart(ConnectedLoop):
         discarded: Callable[[Delivery], None],
         beaten: Callable[[bool], None],
         elected: Callable[[], None] = lambda: None,
+        renew_more: Callable[[], None] = lambda: None,
+        give_up_more: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self._plan = plan
@@ -59,6 +61,8 @@ class Heart(ConnectedLoop):
         self._discarded = discarded
         self._beaten = beaten
         self._elected = elected
+        self._renew_more = renew_more
+        self._give_up_more = give_up_more
         self.is_dispatcher = False
         self.alive = False
 
@@ -75,6 +79,7 @@ class Heart(ConnectedLoop):
             self._lose(delivery)
         for delivery in beat.discarded:
             self._discarded(delivery)
+        self._renew_more()
         was_dispatcher = self.is_dispatcher
         self._say_so()
         self._give_up_unconfirmed()
@@ -149,6 +154,7 @@ class Heart(ConnectedLoop):
             if delivery.confirmed_at < silent_since and not delivery.superseded:
                 delivery.superseded = True
                 self._lose(delivery)
+        self._give_up_more()
 
     def _lose(self, delivery: Delivery) -> None:
         self._superseded(delivery)

@@ -17,6 +17,7 @@ import math
 import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Final
 
 from django_pgbus.conf import ANY_EVENT_QUEUE, EVENT_QUEUE, database, get_settings
@@ -84,6 +85,7 @@ class ProcessPlan:
     max_memory: int | None = None
     max_age: float | None = None
     log_level: int | None = None
+    streams: tuple[str, ...] = ()  # patterns of STREAM/GROUP
     declares: bool = True  # writes the subscriptions of its code when it starts
 
     def __post_init__(self) -> None:
@@ -107,6 +109,10 @@ class ProcessPlan:
     def queues_text(self) -> str:
         """Return the queues as a person would write them; `parse_queues` reads it back."""
         return "; ".join(str(capsule) for capsule in self.capsules)
+
+    def follows(self, name: str) -> bool:
+        """Return whether this process handles the group `name`, which is STREAM/GROUP."""
+        return any(fnmatchcase(name, pattern) for pattern in self.streams)
 
     def serves(self, queue: str) -> bool:
         """Return whether any capsule works on `queue`."""
@@ -135,6 +141,7 @@ def make_plan(
     *,
     queues: str | None = None,
     events: bool = False,
+    streams: str | None = None,
     excluded: str | None = None,
     threads: int | None = None,
     processes: int | None = None,
@@ -152,11 +159,14 @@ def make_plan(
     """
     Return a plan: what is given, and the settings for the rest. Raises ValueError with a sentence.
 
-    `events` adds a group for all queues of events to those that `queues` names; with none named it is the only one.
+    `events` adds a group for all queues of events to those that `queues` names; with none named it is the only one. Where
+    queues are named, streams are followed only if `streams` names them too.
     """
     settings = get_settings()
     if events:
         queues = ANY_EVENT_QUEUE if queues is None else f"{queues}; {ANY_EVENT_QUEUE}"
+    if streams is None:
+        streams = settings.STREAMS if queues is None else ""
     if health is None and settings.HEALTH_PORT is not None:
         health = ("", settings.HEALTH_PORT)
     process = ProcessPlan(
@@ -165,6 +175,7 @@ def make_plan(
             threads=settings.THREADS if threads is None else threads,
             excluded=excluded or "",
         ),
+        streams=parse_streams(streams),
         database=database(),
         lease=settings.VISIBILITY_TIMEOUT,
         beat=settings.beat_interval,
@@ -217,6 +228,17 @@ def parse_queues(text: str, *, threads: int, excluded: str = "") -> tuple[Capsul
         if any(all(_covers(out, pattern) for pattern in capsule.queues) for out in capsule.excluded):
             raise ValueError(f"{str(capsule)!r} leaves out every queue it names.")
     return tuple(capsules)
+
+
+def parse_streams(text: str) -> tuple[str, ...]:
+    """Return patterns of STREAM/GROUP; a name alone is all groups of that stream. Raises ValueError with a sentence."""
+    patterns = []
+    for name in _names(text):
+        stream, slash, group = name.partition("/")
+        if not stream or (slash and not group) or "/" in group:
+            raise ValueError(f"{name!r} is no group of a stream; write ledger/totals, or ledger for all its groups.")
+        patterns.append(f"{stream}/{group or ANY}")
+    return tuple(patterns)
 
 
 def _names(text: str) -> Iterator[str]:

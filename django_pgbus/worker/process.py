@@ -20,8 +20,10 @@ from django_pgbus import signals
 from django_pgbus.events import handlers, subscriptions
 from django_pgbus.queues.heartbeat import Held
 from django_pgbus.queues.message import Delivery
+from django_pgbus.streams.consumers import consumers
 from django_pgbus.tasks.executor import Executor, Outcome
 from django_pgbus.tasks.outcomes import PutOff
+from django_pgbus.tasks.watch import Held as Leased
 from django_pgbus.tasks.watch import Watch
 from django_pgbus.worker.board import Board, places_for
 from django_pgbus.worker.capsule import Capsule
@@ -30,6 +32,7 @@ from django_pgbus.worker.consumer import Consumer
 from django_pgbus.worker.deadlines import Deadlines
 from django_pgbus.worker.dispatcher import Dispatcher
 from django_pgbus.worker.endings import DONE, HARD_TIMEOUT, HELD_AT_STOP, RECYCLE, SOME_FAILED
+from django_pgbus.worker.follower import Follower
 from django_pgbus.worker.heart import Heart
 from django_pgbus.worker.listener import Listener
 from django_pgbus.worker.loop import Loop
@@ -75,7 +78,7 @@ class Process:
         self._state = "running"
         self._began = time.monotonic()
         self._spread = random.random()  # noqa: S311
-        self._stuck: Delivery | None = None
+        self._stuck: Leased | None = None
         self._held = Held()
         self._watch = Watch()
         self._reporter = Reporter(reports, self._held)
@@ -106,7 +109,16 @@ class Process:
             to_be_stopped=self._stop_run,
             declare=self._declare if plan.declares else lambda: 0,
         )
-        self._listener = Listener(self._consumer.hear, self._consumer.catch_up)
+        self._follower = Follower(
+            plan=plan,
+            worker=worker,
+            consumers=[found for found in consumers.values() if plan.follows(found.name)],
+            watch=self._watch,
+            armed=self._armed,
+            told=self._after_settlement,
+            lost=self._armed,
+        )
+        self._listener = Listener(self._hear, self._catch_up)
         self._deadlines = Deadlines(self._watch, self._run_is_stuck)
         self._heart = Heart(
             plan=plan,
@@ -119,6 +131,8 @@ class Process:
             discarded=self._stop_run,
             beaten=self._beaten,
             elected=self._elected,
+            renew_more=self._follower.renew,
+            give_up_more=self._follower.give_up_unconfirmed,
         )
         self._dispatcher = Dispatcher(lambda: self._heart.is_dispatcher and self._heart.alive)
         self._outage = Outage()
@@ -131,6 +145,7 @@ class Process:
             self._heart,
             self._completer,
             self._consumer,
+            self._follower,
             self._listener,
             self._dispatcher,
             self._deadlines,
@@ -153,7 +168,7 @@ class Process:
             if level > Level.RUN:
                 return DONE
             if self._plan.burst and self._nothing_left():
-                return SOME_FAILED if self._completer.failed else DONE
+                return SOME_FAILED if self._completer.failed + self._follower.failed else DONE
             if reason := reason_to_recycle(
                 self._plan,
                 jobs=self._completer.done,
@@ -165,30 +180,32 @@ class Process:
                 return RECYCLE
 
     def _nothing_left(self) -> bool:
-        return self._consumer.idle and not self._held and not len(self._completer)
+        return self._consumer.idle and self._follower.idle and not self._held and not len(self._completer)
 
     # --- how it ends ----------------------------------------------------------------------------------
 
     def _end(self, code: int) -> int:
         self._state = "draining"
         self._consumer.drain()
+        self._follower.drain()
         if code == RECYCLE:
             # There is no hurry, and a job that every replacement interrupts would never end.
-            while self._held and self._asked.level == Level.RUN and self._stuck is None:
+            while self._busy() and self._asked.level == Level.RUN and self._stuck is None:
                 self._asked.wait(0.2)
             code = code if self._stuck is None else HARD_TIMEOUT
         grace_ends = time.monotonic() + (0.0 if code == HARD_TIMEOUT else self._plan.grace)
         drained_by = time.monotonic() + DRAIN
         while time.monotonic() < grace_ends and self._asked.level < Level.NOW:
             # A claim may be under way, whose jobs are not held yet.
-            claiming = not self._consumer.drained and time.monotonic() < drained_by
-            if not (self._held or claiming):
+            drained = self._consumer.drained and (self._follower.drained or self._follower.busy)
+            claiming = not drained and time.monotonic() < drained_by
+            if not (self._busy() or claiming):
                 break
-            self._asked.wait(0.05 if self._held else 0.005)
+            self._asked.wait(0.05 if self._busy() else 0.005)
         if self._held and code != HARD_TIMEOUT:
             self._cancel_async()
         self._completer.flush(time.monotonic() + FLUSH)
-        if code == HARD_TIMEOUT or (self._held and self._supervised):
+        if code == HARD_TIMEOUT or (self._busy() and self._supervised):
             self._leave_at_once(code if code == HARD_TIMEOUT else HELD_AT_STOP)
         self._state = "stopping"
         for loop in reversed(self._threads):
@@ -196,6 +213,9 @@ class Process:
         for thread in self._threads.values():
             thread.join(FLUSH)
         return code
+
+    def _busy(self) -> bool:
+        return bool(self._held) or bool(self._follower.busy)
 
     def _cancel_async(self) -> None:
         """Cancel and await the coroutines, and hand back what has stopped running without an outcome."""
@@ -209,7 +229,7 @@ class Process:
 
     def _leave_at_once(self, code: int) -> None:
         """End without waiting for threads that run jobs; the supervisor hands back what they held."""
-        if self._stuck is not None:
+        if isinstance(self._stuck, Delivery):
             self._reporter.timed_out(self._stuck)
         self._reporter.leaving(code)
         self._heart.stop()
@@ -218,6 +238,17 @@ class Process:
             os._exit(code)
 
     # --- what the loops tell each other ---------------------------------------------------------------
+
+    def _hear(self, notes: list[Any]) -> None:
+        streams = [note[1] for note in notes if note[0] == "stream"]
+        if streams:
+            self._follower.hear(streams)
+        if len(streams) < len(notes):
+            self._consumer.hear([note for note in notes if note[0] != "stream"])
+
+    def _catch_up(self) -> None:
+        self._consumer.catch_up()
+        self._follower.catch_up()
 
     def _declare(self) -> int:
         """Write the subscriptions of this code and return how many there are."""
@@ -251,14 +282,15 @@ class Process:
             capsule.coroutines.cancel(delivery)
         self._deadlines.wake()
 
-    def _run_is_stuck(self, delivery: Delivery) -> None:
-        self._stuck = delivery
+    def _run_is_stuck(self, held: Leased) -> None:
+        self._stuck = held
         self._asked.poke()
 
     def _beaten(self, confirmed: bool) -> None:  # noqa: FBT001
         if self._consumer.may_claim != confirmed:
             self._consumer.may_claim = confirmed
             self._consumer.wake()
+        self._follower.may_claim = confirmed
         self._reporter.state(
             **self._status(), done=self._completer.done, failed=self._completer.failed, database=confirmed
         )

@@ -23,6 +23,7 @@ from django_pgbus.conf import get_settings
 from django_pgbus.postgres import is_conflict, is_connection_loss
 from django_pgbus.postgres.own_connection import close, own_connection
 from django_pgbus.queues import queue
+from django_pgbus.streams import leases
 from django_pgbus.tasks import lifecycle, outcomes, sweeps
 from django_pgbus.worker import sql
 from django_pgbus.worker.endings import Ending
@@ -47,6 +48,9 @@ class Repairer(Protocol):
 
     def hand_back_unreported(self, worker: uuid.UUID) -> None:
         """Put back what the process had claimed in its last moment, and told nobody of: nothing of it has run."""
+
+    def release_ranges(self, worker: uuid.UUID, *, stopped: bool) -> None:
+        """Let others go on with the ranges of streams that the process held."""
 
     def look_in_its_place(self, worker: uuid.UUID) -> None:
         """Let in who waits for what the process freed before it could look again."""
@@ -80,6 +84,7 @@ class Repair:
             if self.held:
                 repairer.hand_back(self.held)
         repairer.hand_back_unreported(self.worker)
+        repairer.release_ranges(self.worker, stopped=self.ending is not Ending.DIED)
         repairer.look_in_its_place(self.worker)
 
 
@@ -191,6 +196,11 @@ class DatabaseRepairs:
         """Put back what the process had claimed and told nobody of."""
         self._connect()
         lifecycle.hand_back(queue.held_by(worker))
+
+    def release_ranges(self, worker: uuid.UUID, *, stopped: bool) -> None:
+        """Let others go on with the ranges of streams that the process held."""
+        self._connect()
+        leases.lapse(worker, stopped=stopped)
 
     def look_in_its_place(self, worker: uuid.UUID) -> None:
         """

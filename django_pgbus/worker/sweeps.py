@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from django_pgbus.batches import sweeps as batches
 from django_pgbus.idempotency import sweeps as idempotency
 from django_pgbus.queues import sweeps
+from django_pgbus.streams import sweeps as streams
 from django_pgbus.tasks import sweeps as tasks
 from django_pgbus.worker import sql
 
@@ -42,6 +43,9 @@ SWEEPS: Final = (
     Sweep("purge claims whose jobs are nowhere", 300, idempotency.purge_deserted, idempotency.BATCH),
     Sweep("sum counts of events", 60, idempotency.sum_counts, idempotency.ROWS),
     Sweep("purge counts of events", 300, idempotency.purge_counts, idempotency.BATCH),
+    Sweep("make partitions ahead", 10, streams.make_partitions_ahead),
+    Sweep("drop old partitions", 60, streams.drop_old_partitions),
+    Sweep("trim short logs", 60, streams.trim_tail, streams.BATCH),
     Sweep("purge dead letters", 300, sweeps.purge_dead_letters, sweeps.BATCH),
     Sweep("forget silent workers", 300, forget_silent_workers, sweeps.BATCH),
 )

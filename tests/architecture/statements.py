@@ -12,21 +12,23 @@ from django.db import connections
 
 import django_pgbus
 from django_pgbus.postgres import LOCK_ORDER, Statement
+from django_pgbus.streams.log_statement import ANY_LOG, LogStatement
 
 ORDER = list(LOCK_ORDER)
+LOG = re.compile(r"(\b)pgbus_stream_\d+")
 LOCKING = re.compile(r"\bFOR ((NO KEY )?UPDATE|SHARE)\b")
 
 
 def all_statements() -> Iterator[tuple[str, Statement]]:
-    """Yield (dotted name, statement) for every `sql.py` and every statement elsewhere."""
+    """Yield (dotted name, statement) for every `sql.py` and every statement elsewhere; one about a log is about log 0."""
     seen = set()
     for module in pkgutil.walk_packages(django_pgbus.__path__, "django_pgbus."):
         if ".migrations" in module.name or ".management" in module.name or "pytest_plugin" in module.name:
             continue
         for name, value in vars(importlib.import_module(module.name)).items():
-            if isinstance(value, Statement) and id(value) not in seen:
+            if isinstance(value, (Statement, LogStatement)) and id(value) not in seen:
                 seen.add(id(value))
-                yield f"{module.name}.{name}", value
+                yield f"{module.name}.{name}", value.of(0) if isinstance(value, LogStatement) else value
 
 
 def numbered(sql: str) -> str:
@@ -90,7 +92,7 @@ class LockGuard:
         current = blocks[0] if blocks else None
         if current is None or current is not self._transaction:
             self._transaction, self.held = current, []
-        statement = self._by_sql.get(sql)
+        statement = self._by_sql.get(sql) or self._by_sql.get(LOG.sub(rf"\g<1>{ANY_LOG}", str(sql)))
         for table in statement.locks if statement else ():
             if table in statement.again and table in self.held:
                 continue

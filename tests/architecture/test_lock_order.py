@@ -18,6 +18,7 @@ from django_pgbus.models import EventCount, Message, ProcessedEvent, Semaphore, 
 from django_pgbus.postgres import LOCK_ORDER
 from django_pgbus.queues import sql
 from django_pgbus.queues.line import Line
+from django_pgbus.streams import appending, logs
 from django_pgbus.tasks import lifecycle
 from django_pgbus.worker.sweeps import SWEEPS
 from tests.architecture.statements import LockGuard, LockOrderBroken
@@ -152,6 +153,15 @@ class World:
         Slot.objects.create(message_id=10**15, key="lost", ordinal=1, duration=900)
         UniquenessKey.objects.create(key="lost", message_id=10**15, strategy="until_executed", queue="default")
         Semaphore.objects.create(key="unused", capacity=1)
+        self._fill_logs()
+
+    @staticmethod
+    def _fill_logs() -> None:
+        """One log that lacks a partition and has one to drop, and one that is short."""
+        for name, size in ("long", 2), ("short", 100):
+            logs.ensure(name, retention=timedelta(0), partition_size=size)
+            for _ in range(4):
+                appending.append(name, "1")
 
 
 def held(*deliveries: Any) -> list[lifecycle.HeldMessage]:

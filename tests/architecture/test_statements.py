@@ -6,14 +6,23 @@ import re
 
 import pytest
 
+from django_pgbus.models import StreamLog
 from django_pgbus.postgres import LOCK_ORDER, Statement
+from django_pgbus.streams import logs
 from tests.architecture.statements import all_statements, prepare, tables_locked
 
 STATEMENTS = dict(all_statements())
 NAMES = sorted(STATEMENTS)
 
 
-@pytest.mark.django_db
+@pytest.fixture
+def a_log(db):
+    """The log 0, for the statements about any log."""
+    StreamLog.objects.create(id=0, name="any", partition_size=1000)
+    assert logs.ensure("any")
+
+
+@pytest.mark.usefixtures("a_log")
 @pytest.mark.parametrize("name", NAMES)
 def test_every_statement_prepares_against_the_schema(name: str) -> None:
     assert prepare(STATEMENTS[name]) == ""
@@ -27,6 +36,10 @@ def test_a_statement_with_an_unknown_column_is_refused() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_declared_locks_are_those_taken(name: str) -> None:
     assert set(STATEMENTS[name].locks) == tables_locked(STATEMENTS[name].sql)
+
+
+def test_statements_about_a_log_are_among_them() -> None:
+    assert "pgbus_stream_0" in STATEMENTS["django_pgbus.streams.logs_sql.APPEND"].sql
 
 
 def test_undeclared_locks_are_seen() -> None:

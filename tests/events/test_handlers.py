@@ -17,12 +17,12 @@ from django_pgbus import InvalidPayload, publish, signals, subscribe, task
 from django_pgbus.events import handlers as declared
 from django_pgbus.events import subscriptions
 from django_pgbus.events.handlers import find_handler, handlers
-from django_pgbus.events.running import masked
 from django_pgbus.exceptions import InvalidHandler, InvalidTopic
 from django_pgbus.models import Archived, DeadLetter, Delayed, Message, ProcessedEvent
 from django_pgbus.tasks import lifecycle, runnable
 from django_pgbus.tasks.compat import TaskResultDoesNotExist, task_backends, task_enqueued, task_finished, task_started
 from django_pgbus.tasks.outcomes import GaveUp, PutOff, Success
+from django_pgbus.tasks.sensitive import masked
 from tests.events import examples
 from tests.events.examples import Notes, ends, nobody_subscribed, note, path_of, run, run_all, seen, take  # noqa: F401
 from tests.events.test_publishing import heard

@@ -18,9 +18,9 @@ class Command(BaseCommand):
     """Map options to a plan, and work as planned."""
 
     help = (
-        "Runs tasks and handlers of events until it is stopped. The first SIGTERM or Ctrl-C lets what runs finish within "
-        "the grace, the second stops them at once and hands them back. Exit codes: 0 stopped, or a burst emptied its "
-        "queues; 1 a burst had failing tasks, or the worker could not start."
+        "Runs tasks and handlers of events and streams until it is stopped. The first SIGTERM or Ctrl-C lets what runs "
+        "finish within the grace, the second stops them at once and hands them back. Exit codes: 0 stopped, or a burst "
+        "emptied its queues; 1 a burst had failing tasks, or the worker could not start."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -38,6 +38,12 @@ class Command(BaseCommand):
             "--events",
             action="store_true",
             help="Work on events, in a group of its own: all that is done unless --queues names queues too.",
+        )
+        add(
+            "--streams",
+            metavar="GROUPS",
+            help="Comma separated groups of streams to follow: ledger/totals, ledger (all its groups), `*`. All of them if "
+            "left out, none if --queues or --events is given.",
         )
         add("--exclude-queues", metavar="QUEUES", help="Comma separated queues to leave out of every group.")
         add("--threads", type=types.count, help="Threads of a group of queues that names no number.")
@@ -78,6 +84,7 @@ class Command(BaseCommand):
             plan = make_plan(
                 queues=options["queues"],
                 events=options["events"],
+                streams=options["streams"],
                 excluded=options["exclude_queues"],
                 threads=options["threads"],
                 processes=options["processes"],

@@ -1,0 +1,159 @@
+"""Streams in words: how a group stands, and what keeps it from going on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from django_pgbus.admin import words
+from django_pgbus.streams.stats import GroupState, HeldByEntry, HeldByHole, HeldByLease, Hold, Refusal, StreamState
+from django_pgbus.worker.waiting import Kind, Situation, Standing, Text
+
+SOON: Final = 30.0  # seconds in which somebody claims what has come, if anybody works
+KIB: Final = 1024
+
+REFUSALS: Final[dict[Refusal, Text]] = {
+    Refusal.FENCE: _("Its cursor was left by a version that settles positions by another rule."),
+    Refusal.EPOCH: _(
+        "Its cursor belongs to another log: the database was restored into another cluster, or the log was truncated "
+        "and began anew."
+    ),
+    Refusal.HEAD: _("Its cursor is past the end of the log, which has lost entries: it may have been restored."),
+}
+
+
+def standing(stream: StreamState, group: GroupState, situation: Situation) -> Standing:
+    """Return how a group stands."""
+    if not group.begun:
+        return Standing(kind=Kind.WAITING, state=_("not begun"), reason=_("A worker gives it a cursor when it starts."))
+    if group.refusal is not None:
+        return Standing(kind=Kind.LOST, state=_("refuses"), reason=refusal(stream, group))
+    if group.paused_at is not None:
+        since = gettext("Paused %(time)s. What comes waits until somebody resumes it.")
+        return Standing(kind=Kind.WAITING, state=_("paused"), reason=since % {"time": words.clock(group.paused_at)})
+    if group.waiting_seconds is not None and group.waiting_seconds > SOON and not _is_claimed(group):
+        hole = next((hold for hold in group.holds if isinstance(hold, HeldByHole)), None)
+        if hole is None:
+            return Standing(
+                kind=Kind.LOST,
+                state=_("nobody claims"),
+                reason=_("Entries wait and no worker claims them: no worker consumes this group."),
+            )
+    match group.holds:
+        case (HeldByLease(lapsed=True), *_rest):
+            return Standing(kind=Kind.WAITING, state=_("worker silent"), reason="")
+        case (HeldByLease(), *_rest):
+            return Standing(kind=Kind.RUNNING, state=_("working"), reason="")
+        case (HeldByEntry(), *_rest):
+            return Standing(kind=Kind.WAITING, state=_("held by an entry"), reason="")
+        case (HeldByHole(proven=False), *_rest):
+            return Standing(kind=Kind.WAITING, state=_("waits for a transaction"), reason="")
+    if group.lag:
+        return Standing(kind=Kind.RUNNING, state=_("behind"), reason="")
+    return Standing(kind=Kind.READY, state=_("caught up"), reason="")
+
+
+def refusal(stream: StreamState, group: GroupState) -> str:
+    """Return why a group refuses, and what to do about it."""
+    why = REFUSALS[group.refusal] if group.refusal else ""
+    command = gettext("Stop its consumers and run: %(command)s")
+    return f"{why} {command % {'command': repair(stream.name, group.name)}}"
+
+
+def repair(stream: str, group: str) -> str:
+    """Return the command that lets a cursor adopt the log."""
+    return f"pgbus_doctor --repair-cursor {words.showable(stream)}/{words.showable(group)}"
+
+
+def holds(group: GroupState, situation: Situation) -> list[str]:
+    """Return what keeps a group from going on, the lowest first."""
+    if group.refusal is not None or not group.begun:
+        return []
+    return [_held(hold, situation) for hold in group.holds]
+
+
+def lag(group: GroupState | None) -> str:
+    """Return by how many entries a group is behind."""
+    if group is None:
+        return ""
+    return ngettext("%(number)s entry", "%(number)s entries", group.lag) % {"number": words.number(group.lag)}
+
+
+def size(number: int) -> str:
+    """Return a number of bytes in the unit that fits."""
+    value = float(number)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < KIB:
+            return f"{words.number(round(value))}\u00a0{unit}"
+        value /= KIB
+    return f"{words.number(round(value))}\u00a0TB"
+
+
+def about(number: int) -> str:
+    """Return an estimate, to three digits: it knows no more."""
+    digits = max(0, len(str(number)) - 3)
+    return gettext("about %(number)s") % {"number": words.number(int(round(number, -digits)))} if number else "0"
+
+
+def _is_claimed(group: GroupState) -> bool:
+    """Return whether some worker has a range of it, and beats."""
+    return bool(group.leases) and not group.lapsed
+
+
+def _held(hold: Hold, situation: Situation) -> str:
+    match hold:
+        case HeldByLease():
+            text = gettext("Entries after %(low)s to %(high)s are with worker %(worker)s since %(time)s.")
+            if hold.lapsed:
+                text = gettext(
+                    "Entries after %(low)s to %(high)s were with worker %(worker)s, whose lease ended %(until)s: the next "
+                    "that claims takes them."
+                )
+            return text % {
+                "low": words.number(hold.low),
+                "high": words.number(hold.high),
+                "worker": words.showable(situation.name_of(hold.worker)),
+                "time": words.clock(hold.claimed_at),
+                "until": words.clock(hold.until),
+            }
+        case HeldByEntry():
+            return _held_by_entry(hold)
+        case HeldByHole():
+            return _held_by_hole(hold)
+
+
+def _held_by_entry(hold: HeldByEntry) -> str:
+    told = {"position": words.number(hold.position), "time": words.clock(hold.due_at)}
+    if hold.running:
+        return gettext("Entry %(position)s is being tried on its own.") % told
+    if not hold.attempts:
+        return gettext("Entry %(position)s waits for its turn.") % told
+    text = gettext("Entry %(position)s has failed, and is tried again %(time)s.")
+    if hold.due:
+        text = gettext("Entry %(position)s has failed, and is to be tried again since %(time)s.")
+    return text % told
+
+
+def _held_by_hole(hold: HeldByHole) -> str:
+    told = {"position": words.number(hold.position)}
+    writer = hold.writer
+    if hold.proven or writer is None:
+        return gettext("Position %(position)s was rolled back: the next claim passes it.") % told
+    if writer.gid:
+        text = gettext(
+            "Position %(position)s is not committed. The oldest transaction that may do so is prepared, %(name)s of "
+            "database %(database)s%(age)s."
+        )
+        told |= {"name": words.showable(writer.gid)}
+    else:
+        text = gettext(
+            "Position %(position)s is not committed. The oldest transaction that may do so is that of process %(pid)s in "
+            "database %(database)s%(who)s%(age)s."
+        )
+        told |= {"pid": str(writer.pid), "who": ""}
+        if name := writer.application or writer.person:
+            told["who"] = gettext(" (%(name)s)") % {"name": words.showable(name)}
+    age = "" if writer.seconds is None else gettext(", open for %(age)s") % {"age": words.age(writer.seconds)}
+    return text % {**told, "database": words.showable(writer.database or ""), "age": age}

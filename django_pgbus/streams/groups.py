@@ -1,0 +1,177 @@
+"""Groups: declared, paused, rewound, rolled forward, repaired."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import transaction
+
+from django_pgbus import signals
+from django_pgbus.conf import database
+from django_pgbus.exceptions import StreamDoesNotExist
+from django_pgbus.postgres import retrying
+from django_pgbus.streams import logs, sql
+from django_pgbus.streams.consumers import Consumer, Start
+from django_pgbus.streams.fence import FENCE
+from django_pgbus.streams.leases import GroupId
+from django_pgbus.streams.stream import Stream
+
+MOST: Final = 1000
+
+
+def declare(declared: Iterable[Consumer]) -> int:
+    """
+    Write the groups of these consumers, with a cursor for each that is new, and return how many groups there are.
+
+    Their streams are made if need be. Locks: stream_groups.
+    """
+    count = 0
+    for consumer in sorted(declared, key=lambda consumer: (consumer.stream, consumer.group)):
+        Stream(consumer.stream).ensure()
+        retrying(lambda consumer=consumer: _declare(consumer))  # type: ignore[misc]
+        count += 1
+    return count
+
+
+def _declare(consumer: Consumer) -> None:
+    with transaction.atomic(using=database()):
+        stream = logs.find(consumer.stream).id
+        group, is_new = sql.DECLARE_GROUP.tuples(
+            stream=stream,
+            name=consumer.group,
+            handler=consumer.path,
+            keyed=consumer.key is not None,
+            routes=consumer.route_to is not None,
+        )[0]
+        if is_new:
+            start = _start(stream, consumer.start)
+            sql.ADD_CURSOR.count(group=group, stream=stream, start=start, fence=FENCE)
+            signals.group_created.send_robust(sender=None, stream=consumer.stream, group=consumer.group, position=start)
+
+
+def _start(stream: int, start: Start) -> int:
+    """Return the position after which a new group begins."""
+    match start:
+        case "beginning":
+            first = sql.FIRST.of(stream).tuples()
+            return first[0][0] - 1 if first else 0
+        case "end":
+            return int(sql.HEAD.tuples(stream=stream)[0][0])
+        case datetime():
+            ((since,),) = sql.FIRST_SINCE.of(stream).tuples(since=start)
+            return since - 1 if since is not None else int(sql.HEAD.tuples(stream=stream)[0][0])
+        case int():
+            return min(start - 1, int(sql.HEAD.tuples(stream=stream)[0][0]))
+    raise AssertionError("unreachable")
+
+
+def stored(pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], GroupId]:
+    """Return where the numbers of these (stream, group) pairs stand; those that are not stored are left out."""
+    rows = sql.GROUPS.rows(streams=[stream for stream, _ in pairs], names=[name for _, name in pairs])
+    return {
+        (row.stream, row.name): GroupId(id=row.id, stream=row.stream_id, partition_size=row.partition_size)
+        for row in rows
+    }
+
+
+def find(stream: str, group: str) -> GroupId:
+    """Return where the numbers of a group stand, or raise StreamDoesNotExist."""
+    found = stored([(stream, group)])
+    if not found:
+        raise StreamDoesNotExist(f"The stream {stream!r} has no group {group!r}. A worker declares it when it starts.")
+    return found[stream, group]
+
+
+def probe(groups: Sequence[int], system: str) -> list[Any]:
+    """Return how these groups stand; reads only."""
+    return sql.PROBE.rows(groups=list(groups), system=system)
+
+
+def pause(stream: str, group: str, *, by: str = "") -> bool:
+    """Let a group claim nothing more, and return whether it did before. Locks: stream_groups."""
+    return _set_paused(stream, group, paused=True, by=by)
+
+
+def resume(stream: str, group: str, *, by: str = "") -> bool:
+    """Let a group claim again, and return whether it was paused. Locks: stream_groups."""
+    return _set_paused(stream, group, paused=False, by=by)
+
+
+def _set_paused(stream: str, group: str, *, paused: bool, by: str) -> bool:
+    changed = bool(sql.SET_PAUSED.count(stream=stream, name=group, paused=paused))
+    if changed:
+        signals.group_paused.send_robust(sender=None, stream=stream, group=group, paused=paused, by=by)
+    return changed
+
+
+def rewind(stream: str, group: str, position: int, *, by: str = "") -> int:
+    """
+    Let a group handle again what comes after `position`, and return how many positions that are; 0 changes nothing.
+
+    Ranges that are being handled lose their leases, so they cannot be committed; failed entries after `position` are
+    forgotten, since they come again. What was done is not undone. Raises ValueError for a position beyond what was
+    claimed. Locks: stream_cursors, stream_leases, stream_keys, stream_exceptions, stream_routed.
+    """
+    if isinstance(position, bool) or not isinstance(position, int) or position < 0:
+        raise ValueError(f"position is a whole number from 0, not {position!r}.")
+    found = find(stream, group)
+
+    def transition() -> int:
+        with transaction.atomic(using=database()):
+            ((claimed, _, _),) = sql.LOCK_CURSOR.tuples(group=found.id)
+            if position > claimed:
+                raise ValueError(
+                    f"The group {group!r} of {stream!r} has claimed up to {claimed:,}: it is rewound to that or less, not "
+                    f"to {position:,}."
+                )
+            if position == claimed:
+                return 0
+            sql.DROP_LEASES.count(group=found.id)
+            sql.DROP_KEYS.count(group=found.id)
+            sql.DROP_EXCEPTIONS.count(group=found.id, position=position)
+            sql.DROP_ROUTED.count(group=found.id, position=position)
+            sql.REWIND.count(group=found.id, position=position)
+            return int(claimed - position)
+
+    positions = retrying(transition)
+    if positions:
+        signals.group_rewound.send_robust(
+            sender=None, stream=stream, group=group, position=position, positions=positions, by=by
+        )
+    return positions
+
+
+def roll_forward(groups: Iterable[int] | None = None) -> int:
+    """
+    Raise `committed` of these groups (None: of all) to the last position that is done with; return how many rose.
+
+    Computed in one statement, written by another. Locks: stream_cursors (skipping).
+    """
+    rows = sql.COMPUTE_COMMITTED.rows(groups=None if groups is None else list(groups), limit=MOST)
+    if not rows:
+        return 0
+    return sql.RAISE_COMMITTED.count(
+        groups=[row.group_id for row in rows],
+        rewinds=[row.rewinds for row in rows],
+        committed=[row.may_be for row in rows],
+    )
+
+
+def repair(stream: str, group: str) -> tuple[int, int]:
+    """
+    Let a cursor adopt the log as it is now, and return (claimed, committed), which stay as they are.
+
+    For a group that refuses to work, after its consumers were stopped. Locks: stream_cursors.
+    """
+    found = find(stream, group)
+    ((claimed, committed),) = sql.REPAIR.tuples(group=found.id, fence=FENCE)
+    signals.cursor_repaired.send_robust(sender=None, stream=stream, group=group, claimed=claimed, committed=committed)
+    return claimed, committed
+
+
+def new_token() -> uuid.UUID:
+    """Return the token of a claim."""
+    return uuid.uuid4()

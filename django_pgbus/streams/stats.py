@@ -1,0 +1,500 @@
+"""
+Read-only numbers of the streams, for people: admin, metrics and MCP all read these.
+
+How far a group is comes from one snapshot, and is what it would be if everything that is known were written down. Rows
+are counted to `LIMIT`, and say so beyond; what is in a log is estimated. Each function asks a fixed number of times,
+whatever there is, and `overview` and `stream` once more for each stream: a log is a table of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+from uuid import UUID
+
+from django_pgbus.queues.stats import LIMIT, Count
+from django_pgbus.streams import stats_sql
+from django_pgbus.streams.fence import FENCE
+
+MOST_STREAMS: Final = 50
+MOST_GROUPS: Final = 200
+MOST_PARTITIONS: Final = 1_000
+MOST_LISTED: Final = 50
+OF_EACH: Final = 20  # groups of a stream, where all streams are looked at
+SOME: Final = 1_000  # and how far their failed entries are counted then
+STATUSES: Final = ("dead", "running", "ready")
+
+
+class Refusal(StrEnum):
+    """Why a group refuses to work."""
+
+    FENCE = "fence"  # its cursor was left by another rule of what is settled
+    EPOCH = "epoch"  # its cursor belongs to another cluster, or to another log
+    HEAD = "head"  # its cursor is past the end of the log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """The oldest transaction of the cluster that may write; `gid` of a prepared one, `seconds` where we may know."""
+
+    pid: int | None
+    gid: str
+    database: str | None
+    person: str | None
+    application: str | None
+    state: str | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldByLease:
+    """The lowest open range (low, high]: what is above it is not committed before it ends."""
+
+    low: int
+    high: int
+    worker: UUID
+    claimed_at: datetime
+    until: datetime
+    lapsed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldByEntry:
+    """The lowest entry that is not done with."""
+
+    id: int
+    position: int
+    attempts: int
+    due_at: datetime
+    running: bool
+    due: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldByHole:
+    """A position that nobody sees: a transaction that may still commit it, or that rolled back."""
+
+    position: int
+    proven: bool  # no transaction can commit it any more: the next claim passes it
+    writer: Writer | None  # the oldest that runs now, which may have it
+
+
+Hold = HeldByLease | HeldByEntry | HeldByHole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """
+    One consumer group.
+
+    Entries up to `committed` are done with, those up to `claimed` are in somebody's hands or failed. `lag` is in
+    positions, which are entries but for those that were rolled back; `lag_seconds` is the age of the oldest entry that
+    is not done with, and `waiting_seconds` of the oldest that nobody has claimed. `holds` say what keeps it from going
+    on, the first of them what keeps `committed`.
+    """
+
+    id: int
+    stream: int
+    name: str
+    handler: str
+    keyed: bool
+    routes: bool
+    paused_at: datetime | None
+    declared_at: datetime
+    begun: bool
+    claimed: int
+    committed: int
+    head: int
+    lag_seconds: float | None
+    waiting_seconds: float | None
+    leases: Count
+    lapsed: bool
+    ready: Count
+    running: Count
+    dead: Count
+    refusal: Refusal | None
+    holds: tuple[Hold, ...]
+
+    @property
+    def lag(self) -> int:
+        """Return how many positions of the log it has not done with."""
+        return max(0, self.head - self.committed)
+
+    @property
+    def paused(self) -> bool:
+        """Return whether nothing is claimed for it."""
+        return self.paused_at is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamState:
+    """One stream. `entries` is an estimate; `oldest` is the first entry that is kept, `oldest_seconds` its age."""
+
+    id: int
+    name: str
+    retention: timedelta | None
+    drops_unhandled: bool
+    created_at: datetime
+    now: datetime
+    has_log: bool
+    head: int
+    entries: int
+    partitions: Count
+    bytes: int
+    oldest: int | None
+    oldest_at: datetime | None
+    oldest_seconds: float | None
+    groups: tuple[GroupState, ...]
+    more_groups: bool
+
+    @property
+    def worst(self) -> GroupState | None:
+        """Return the group that lags most: by time, then by entries."""
+        return max(self.groups, key=lambda group: (group.lag_seconds or 0.0, group.lag), default=None)
+
+    @property
+    def dead(self) -> Count:
+        """Return how many dead letters its groups have."""
+        return sum((group.dead for group in self.groups), Count(0))
+
+    @property
+    def pinned_by(self) -> tuple[GroupState, ...]:
+        """Return the groups for whose sake entries past their age are kept, the last one first."""
+        if self.retention is None or self.drops_unhandled:
+            return ()
+        age = self.retention.total_seconds()
+        late = [group for group in self.groups if group.lag_seconds is not None and group.lag_seconds > age]
+        return tuple(sorted(late, key=lambda group: group.committed))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """
+    One partition of a log: positions from `lower` to before `upper`.
+
+    `entries` is an estimate; `newest_seconds` is the age of its newest entry, None if it has none.
+    """
+
+    name: str
+    lower: int | None
+    upper: int | None
+    bytes: int
+    entries: int
+    newest_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """A group for whose sake retention keeps what is past its age: how much of it, in whole partitions."""
+
+    group: str
+    committed: int
+    entries: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseState:
+    """A range (low, high] that a worker has claimed; whoever comes first takes a lapsed one."""
+
+    id: int
+    group: int
+    low: int
+    high: int
+    worker: UUID
+    claimed_at: datetime
+    until: datetime
+    reclaims: int
+    lapsed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """A failed entry, or one that waits for an earlier one of its key; of `traceback` only the end."""
+
+    id: int
+    group: int
+    position: int
+    status: str
+    attempts: int
+    due_at: datetime
+    until: datetime | None
+    failed_at: datetime | None
+    key: str | None
+    exception: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedEntry:
+    """All of one failed entry but its payload."""
+
+    id: int
+    group_id: int
+    group: str
+    handler: str
+    position: int
+    status: str
+    attempts: int
+    due_at: datetime
+    until: datetime | None
+    failed_at: datetime | None
+    created_at: datetime
+    key: str | None
+    exception: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What an entry carries; `payload` is None where neither the log nor the failed entry has it any more."""
+
+    payload: str | None
+    appended_at: datetime | None
+
+
+def overview(limit: int = MOST_STREAMS, text: str = "") -> list[StreamState]:
+    """Return the first streams by name, with as many of their groups as help to choose one."""
+    rows = stats_sql.STREAMS.rows(text=text.lower(), id=None, most=limit, partitions=MOST_PARTITIONS)
+    return _streams(rows, OF_EACH, SOME)
+
+
+def stream(id: int, group: str | None = None) -> StreamState | None:
+    """Return one stream with its groups, or with one of them."""
+    rows = stats_sql.STREAMS.rows(text="", id=id, most=1, partitions=MOST_PARTITIONS)
+    return next(iter(_streams(rows, MOST_GROUPS, LIMIT, group)), None)
+
+
+def partitions(stream: StreamState, limit: int = MOST_PARTITIONS) -> list[PartitionState]:
+    """Return the first partitions of a stream, those of the oldest entries first."""
+    rows = stats_sql.PARTITIONS.rows(stream=stream.id, most=limit)
+    bounds = [(row.lower, row.upper) for row in rows if row.lower is not None and row.upper is not None]
+    ages: dict[int, float] = {}
+    if stream.has_log:
+        lowers, uppers = [lower for lower, _ in bounds], [upper for _, upper in bounds]
+        found = stats_sql.NEWEST.of(stream.id).tuples(lowers=lowers, uppers=uppers)
+        ages = dict(found)
+    return [
+        PartitionState(
+            name=row.name,
+            lower=row.lower,
+            upper=row.upper,
+            bytes=row.bytes or 0,
+            entries=_entries(stream, row),
+            newest_seconds=ages.get(row.lower),
+        )
+        for row in rows
+    ]
+
+
+def pins(stream: StreamState, among: Sequence[PartitionState]) -> list[Pin]:
+    """Return which groups keep partitions from being dropped that are past their age, the last one first."""
+    age = stream.retention.total_seconds() if stream.retention else 0.0
+    found = []
+    for group in stream.pinned_by:
+        kept = [
+            part
+            for part in among
+            if part.upper is not None
+            and part.upper - 1 > group.committed
+            and part.newest_seconds is not None
+            and part.newest_seconds > age
+        ]
+        entries = sum(min(part.entries, (part.upper or 1) - 1 - group.committed) for part in kept)
+        found.append(Pin(group=group.name, committed=group.committed, entries=entries, partitions=len(kept)))
+    return found
+
+
+def leases(groups: Iterable[int], limit: int = MOST_LISTED) -> list[LeaseState]:
+    """Return the open ranges of some groups, the lowest of each first."""
+    rows = stats_sql.LEASES.rows(groups=list(groups), most=limit)
+    return [
+        LeaseState(
+            id=row.id,
+            group=row.group_id,
+            low=row.low,
+            high=row.high,
+            worker=row.worker,
+            claimed_at=row.claimed_at,
+            until=row.until,
+            reclaims=row.reclaims,
+            lapsed=row.lapsed,
+        )
+        for row in rows
+    ]
+
+
+def exceptions(groups: Iterable[int], limit: int = MOST_LISTED, statuses: Sequence[str] = STATUSES) -> list[Failed]:
+    """Return the failed entries of some groups: first those that are dead, then by when they are due."""
+    rows = stats_sql.EXCEPTIONS.rows(groups=list(groups), statuses=list(statuses), most=limit)
+    return [
+        Failed(
+            id=row.id,
+            group=row.group_id,
+            position=row.position,
+            status=row.status,
+            attempts=row.attempts,
+            due_at=row.due_at,
+            until=row.until,
+            failed_at=row.failed_at,
+            key=row.key,
+            exception=row.exception,
+            traceback=row.traceback,
+        )
+        for row in rows
+    ]
+
+
+def failed(stream: int, ids: Iterable[int], limit: int = LIMIT) -> list[FailedEntry]:
+    """Return those of these failed entries that are still there, of one stream."""
+    rows = stats_sql.CHOSEN.rows(stream=stream, ids=list(ids), most=limit)
+    return [FailedEntry(**row._asdict()) for row in rows]
+
+
+def content(stream: int, entry: FailedEntry) -> Content:
+    """Return what a failed entry carries."""
+    row = stats_sql.CONTENT.of(stream).row(id=entry.id, position=entry.position)
+    return Content(payload=None, appended_at=None) if row is None else Content(**row._asdict())
+
+
+def dead_ids(group: int, seen: datetime, limit: int = LIMIT) -> list[int]:
+    """Return the dead letters of a group that had died by then, at most `limit`."""
+    return [row.id for row in stats_sql.DEAD.rows(group=group, seen=seen, most=limit)]
+
+
+def handled_again(stream: StreamState, group: GroupState, position: int, limit: int = LIMIT) -> Count:
+    """
+    Return how many entries stand between a position and the end of what a group has claimed.
+
+    Beyond `limit` it is an estimate, and says so: of the positions that are kept.
+    """
+    counted = stats_sql.COUNT_ENTRIES.of(stream.id).row(after=position, to=group.claimed, limit=limit).number
+    if counted <= limit:
+        return Count(counted)
+    return Count(max(counted, group.claimed - max(position, (stream.oldest or 1) - 1)), more=True)
+
+
+def _streams(rows: Sequence[Any], each: int, limit: int, name: str | None = None) -> list[StreamState]:
+    """Return the states of some streams, with at most `each` of their groups."""
+    ids = [row.id for row in rows]
+    # In this order: whatever is not visible in the log when it is looked at last, and was handed out before the first of
+    # these, belongs to a writer that is seen in between, or was rolled back.
+    found = stats_sql.GROUPS.rows(streams=ids, name=name, each=each + 1, limit=limit)
+    writer = stats_sql.OLDEST_WRITER.row()
+    oldest_writer = None if writer is None else Writer(**writer._asdict())
+    of: dict[int, list[Any]] = {id: [] for id in ids}
+    for group in found:
+        of[group.stream_id].append(group)
+    return [_stream(row, of[row.id], each, limit, oldest_writer) for row in rows]
+
+
+def _stream(row: Any, found: Sequence[Any], each: int, limit: int, writer: Writer | None) -> StreamState:
+    shown = found[:each]
+    asked = sorted({0, *(group.committed for group in shown), *(group.claimed for group in shown)})
+    entries = stats_sql.NEXT.of(row.id).rows(after=asked) if row.has_log else []
+    behind = {entry.after: entry for entry in entries}
+    oldest = behind.get(0)
+    kept = 0 if oldest is None else min(row.entries, max(0, row.head - oldest.position + 1))
+    return StreamState(
+        id=row.id,
+        name=row.name,
+        retention=row.retention,
+        drops_unhandled=row.drops_unhandled,
+        created_at=row.created_at,
+        now=row.now,
+        has_log=row.has_log,
+        head=row.head,
+        entries=kept,
+        partitions=Count(min(row.partitions, MOST_PARTITIONS), row.partitions > MOST_PARTITIONS),
+        bytes=row.bytes,
+        oldest=oldest.position if oldest else None,
+        oldest_at=oldest.appended_at if oldest else None,
+        oldest_seconds=oldest.seconds if oldest else None,
+        groups=tuple(_group(group, behind, limit, writer) for group in shown),
+        more_groups=len(found) > each,
+    )
+
+
+def _group(row: Any, behind: dict[int, Any], limit: int, writer: Writer | None) -> GroupState:
+    oldest, waiting = behind.get(row.committed), behind.get(row.claimed)
+    lapsed = row.lease_low is not None and row.lease_lapsed
+    state = GroupState(
+        id=row.id,
+        stream=row.stream_id,
+        name=row.name,
+        handler=row.handler,
+        keyed=row.keyed,
+        routes=row.routes,
+        paused_at=row.paused_at,
+        declared_at=row.declared_at,
+        begun=row.has_cursor,
+        claimed=row.claimed,
+        committed=row.committed,
+        head=row.head,
+        lag_seconds=oldest.seconds if oldest else None,
+        waiting_seconds=waiting.seconds if waiting else None,
+        leases=_count(row.leases, limit),
+        lapsed=lapsed,
+        ready=_count(row.ready, limit),
+        running=_count(row.running, limit),
+        dead=_count(row.dead, limit),
+        refusal=_refusal(row),
+        holds=(),
+    )
+    return replace(state, holds=tuple(_holds(row, waiting, writer)))
+
+
+def _holds(row: Any, waiting: Any, writer: Writer | None) -> list[Hold]:
+    """Return what keeps a group from going on, what is lowest first."""
+    held: list[tuple[int, Hold]] = []
+    if row.lease_low is not None and not row.routes:
+        lease = HeldByLease(
+            low=row.lease_low,
+            high=row.lease_high,
+            worker=row.lease_worker,
+            claimed_at=row.lease_claimed_at,
+            until=row.lease_until,
+            lapsed=row.lease_lapsed,
+        )
+        held.append((row.lease_low, lease))
+    if row.failed_position is not None and not row.routes:
+        entry = HeldByEntry(
+            id=row.failed_id,
+            position=row.failed_position,
+            attempts=row.failed_attempts,
+            due_at=row.failed_due_at,
+            running=row.failed_status == "running",
+            due=row.failed_is_due,
+        )
+        held.append((row.failed_position - 1, entry))
+    next_position = row.claimed + 1
+    if row.has_cursor and row.claimed < row.head and (waiting is None or waiting.position > next_position):
+        held.append((row.claimed, HeldByHole(position=next_position, proven=row.is_proven, writer=writer)))
+    return [hold for _, hold in sorted(held, key=lambda pair: pair[0])]
+
+
+def _refusal(row: Any) -> Refusal | None:
+    if not row.has_cursor:
+        return None
+    if row.fence != FENCE:
+        return Refusal.FENCE
+    if not row.same_epoch:
+        return Refusal.EPOCH
+    return Refusal.HEAD if row.head < row.claimed else None
+
+
+def _entries(stream: StreamState, row: Any) -> int:
+    """Return about how many entries a partition has: what was analyzed, but no more than it has positions in use."""
+    if row.lower is None or row.upper is None or stream.oldest is None:
+        return max(0, int(row.analyzed))
+    positions: int = max(0, min(row.upper, stream.head + 1) - max(row.lower, stream.oldest))
+    is_full = row.upper <= stream.head
+    return min(int(row.analyzed), positions) if is_full and row.analyzed >= 0 else positions
+
+
+def _count(number: int, limit: int) -> Count:
+    """Return a count of rows of which one more than `limit` were looked for."""
+    return Count(min(number, limit), number > limit)

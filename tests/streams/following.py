@@ -1,0 +1,103 @@
+"""Consumer groups for tests: a stream with entries, a group, and a worker that follows it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django_pgbus import Stream
+from django_pgbus.streams import groups, leases
+from django_pgbus.streams.consumers import Consumer, consume, consumers
+from django_pgbus.streams.fence import Fence, check_session
+from django_pgbus.streams.leases import Claim, GroupId, Range
+from django_pgbus.streams.stream import streams
+
+LEASE = 30.0
+
+
+@contextmanager
+def nothing_declared() -> Iterator[None]:
+    """Forget what is declared inside, and see nothing of what is declared outside."""
+    before = dict(consumers), dict(streams)
+    consumers.clear()
+    streams.clear()
+    try:
+        yield
+    finally:
+        for registry, was in zip((consumers, streams), before, strict=True):
+            registry.clear()
+            registry.update(was)
+
+
+def a_stream(name: str = "ledger", entries: int = 0, **options: Any) -> Stream:
+    """Return a stream that is there, with so many entries: {"n": 1}, {"n": 2} ..."""
+    stream = Stream(name, **options)
+    stream.ensure()
+    if entries:
+        stream.append_many([{"n": n + 1} for n in range(entries)])
+    return stream
+
+
+def a_group(func: Any = None, *, stream: str = "ledger", group: str = "totals", **options: Any) -> Consumer:
+    """Declare a group, in this process and in the tables, and return its consumer."""
+    consume(stream, group=group, **options)(func or nothing)
+    groups.declare([consumers[stream, group]])
+    return consumers[stream, group]
+
+
+def nothing(entries: Any) -> None:
+    """Handle entries without doing anything."""
+
+
+class Claimer:
+    """What a worker does to claim: looks, then claims; with a fence of its own."""
+
+    def __init__(self, stream: str = "ledger", group: str = "totals", *, limit: int = 100) -> None:
+        self.group: GroupId = groups.find(stream, group)
+        self.system = check_session()
+        self.fence = Fence()
+        self.worker = uuid.uuid4()
+        self.limit = limit
+        self.claimed = 0
+        self.done: uuid.UUID | None = None
+
+    def look(self) -> Any:
+        """Look, note what the snapshot proves, and return the row."""
+        (row,) = groups.probe([self.group.id], self.system)
+        self.fence.head = max(self.fence.head, row.head)
+        self.fence.settled = max(self.fence.settled, row.settled_head)
+        self.fence.prove(row.xmin, (row.pending_head, row.pending_xid))
+        self.claimed = row.claimed
+        return row
+
+    def claim(self, token: uuid.UUID | None = None) -> Claim:
+        """Claim, without a look before."""
+        found = leases.claim(
+            self.group,
+            self.fence,
+            self.claimed,
+            system=self.system,
+            limit=self.limit,
+            worker=self.worker,
+            lease=LEASE,
+            token=token or uuid.uuid4(),
+            done=self.done,
+        )
+        self.done = None
+        if found.claimed is not None:
+            self.claimed = found.claimed
+        return found
+
+    def poll(self) -> list[int]:
+        """Look and claim, and return the positions that were claimed; the range before counts as handled."""
+        self.look()
+        held = self.claim().range
+        self.done = held and held.token
+        return positions(held)
+
+
+def positions(held: Range | None) -> list[int]:
+    """Return the positions of the entries of a range."""
+    return [] if held is None else [row[0] for row in held.rows]
