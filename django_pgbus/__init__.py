@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         BatchError,
         BatchFinished,
         ConcurrencyLimitExceeded,
+        ConsumeRefused,
         InvalidHandler,
         InvalidKey,
         InvalidPayload,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         TaskSuperseded,
         TaskTimeout,
     )
+    from django_pgbus.streams.consumers import consume
     from django_pgbus.streams.entry import Entry
     from django_pgbus.streams.stream import Stream
     from django_pgbus.tasks.backend import PgbusBackend
@@ -48,6 +50,7 @@ __all__ = [
     "BatchError",
     "BatchFinished",
     "ConcurrencyLimitExceeded",
+    "ConsumeRefused",
     "Entry",
     "Event",
     "InvalidHandler",
@@ -69,6 +72,7 @@ __all__ = [
     "aenqueue_many",
     "apublish",
     "apublish_many",
+    "consume",
     "current_batch",
     "enqueue_many",
     "ensures_uniqueness",
@@ -88,6 +92,8 @@ _HOMES = {
     "current_batch": "tasks.batch",
     "ConcurrencyLimitExceeded": "exceptions",
     "Entry": "streams.entry",
+    "ConsumeRefused": "exceptions",
+    "consume": "streams.consumers",
     "Event": "events.event",
     "apublish": "events.publishing",
     "apublish_many": "events.publishing",

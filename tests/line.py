@@ -6,6 +6,7 @@ import functools
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from django_pgbus.queues import sql, wake
 from django_pgbus.queues.heartbeat import Held
 from django_pgbus.queues.line import Line
 from django_pgbus.queues.message import Delivery, Level
+from django_pgbus.streams import sql as streams_sql
 from django_pgbus.tasks import lifecycle
 from django_pgbus.tasks import sql as tasks_sql
 from django_pgbus.tasks.outcomes import GaveUp, NewWork, PutOff, Success
@@ -38,6 +40,7 @@ MODULES: dict[str, Any] = {
     "uniqueness": uniqueness_sql,
     "batches": batches_sql,
     "idempotency": idempotency_sql,
+    "streams": streams_sql,
     "tasks": tasks_sql,
 }
 
@@ -145,12 +148,12 @@ def leased_for(id: int) -> float | None:
     return None if seconds is None else float(seconds)
 
 
-def changed(name: str, old: str, new: str = "") -> Statement:
+def changed(name: str, old: str, new: str = "") -> Any:
     """Return a statement (of `queues/sql.py`, or named like `concurrency.FREE`) with a part of its text replaced."""
     module, name = placed(name)
-    statement: Statement = getattr(module, name)
+    statement: Any = getattr(module, name)
     assert old in statement.sql, f"{name} does not contain {old!r}"
-    return Statement(sql=statement.sql.replace(old, new), locks=statement.locks, again=statement.again)
+    return replace(statement, sql=statement.sql.replace(old, new))
 
 
 def placed(name: str) -> tuple[Any, str]:

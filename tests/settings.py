@@ -33,7 +33,13 @@ def _embedded(name: str) -> dict[str, Any]:
     if not keep:  # xdist's workers and the processes that tests start inherit it, and so share the server
         os.environ["PGBUS_TEST_PGDATA"] = str(place_for_a_run() / f"pgbus-test-{secrets.token_hex(4)}")
     server = EmbeddedPostgres(os.environ["PGBUS_TEST_PGDATA"], keep=keep)
-    server.start(fsync="off", synchronous_commit="off", full_page_writes="off", max_wal_size="256MB")
+    server.start(
+        fsync="off",
+        synchronous_commit="off",
+        full_page_writes="off",
+        max_wal_size="256MB",
+        max_prepared_transactions="10",
+    )
     return server.database(name)
 
 

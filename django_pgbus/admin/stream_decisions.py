@@ -185,7 +185,7 @@ class Rewind(GroupDecision):
             "since their entries come again."
         )
         return {
-            "title": gettext("Handle %(entries)s again with group %(group)s?") % told,
+            "title": gettext("Handle %(entries)s of stream %(stream)s again with group %(group)s?") % told,
             "warning": warning % told,
             "stern": True,
             "stands": _not_kept(group.stream, found.position),
@@ -417,7 +417,7 @@ class RedriveDead(DeadDecision):
 
     name = "redrive_dead"
     permissions = (VIEW, "pgbus.redrive_entry")
-    label = _("Redrive dead letters")
+    label = _("Redrive dead")
     gone = _("Nothing was changed: this group has no dead letter any more.")
 
     def do(self, ids: Sequence[int], log: Log) -> int:
@@ -438,7 +438,7 @@ class DiscardDead(DeadDecision):
 
     name = "discard_dead"
     permissions = (VIEW, "pgbus.discard_entry")
-    label = _("Discard dead letters")
+    label = _("Discard dead")
     gone = _("Nothing was changed: this group has no dead letter any more.")
 
     def do(self, ids: Sequence[int], log: Log) -> int:

@@ -8,7 +8,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import words
-from django_pgbus.streams.stats import GroupState, HeldByEntry, HeldByHole, HeldByLease, Hold, Refusal, StreamState
+from django_pgbus.streams.stats import GroupState, HeldByEntry, HeldByHole, HeldByLease, Hold, Refusal
 from django_pgbus.worker.waiting import Kind, Situation, Standing, Text
 
 SOON: Final = 30.0  # seconds in which somebody claims what has come, if anybody works
@@ -24,12 +24,12 @@ REFUSALS: Final[dict[Refusal, Text]] = {
 }
 
 
-def standing(stream: StreamState, group: GroupState, situation: Situation) -> Standing:
+def standing(group: GroupState) -> Standing:
     """Return how a group stands."""
     if not group.begun:
         return Standing(kind=Kind.WAITING, state=_("not begun"), reason=_("A worker gives it a cursor when it starts."))
     if group.refusal is not None:
-        return Standing(kind=Kind.LOST, state=_("refuses"), reason=refusal(stream, group))
+        return Standing(kind=Kind.LOST, state=_("refuses"), reason=refusal(group))
     if group.paused_at is not None:
         since = gettext("Paused %(time)s. What comes waits until somebody resumes it.")
         return Standing(kind=Kind.WAITING, state=_("paused"), reason=since % {"time": words.clock(group.paused_at)})
@@ -55,11 +55,10 @@ def standing(stream: StreamState, group: GroupState, situation: Situation) -> St
     return Standing(kind=Kind.READY, state=_("caught up"), reason="")
 
 
-def refusal(stream: StreamState, group: GroupState) -> str:
-    """Return why a group refuses, and what to do about it."""
+def refusal(group: GroupState) -> str:
+    """Return why a group refuses, and what to do about it; `repair` says the command."""
     why = REFUSALS[group.refusal] if group.refusal else ""
-    command = gettext("Stop its consumers and run: %(command)s")
-    return f"{why} {command % {'command': repair(stream.name, group.name)}}"
+    return f"{why} {gettext('Stop its consumers and run:')}"
 
 
 def repair(stream: str, group: str) -> str:
@@ -93,8 +92,12 @@ def size(number: int) -> str:
 
 def about(number: int) -> str:
     """Return an estimate, to three digits: it knows no more."""
-    digits = max(0, len(str(number)) - 3)
-    return gettext("about %(number)s") % {"number": words.number(int(round(number, -digits)))} if number else "0"
+    return gettext("about %(number)s") % {"number": rounded(number)} if number else "0"
+
+
+def rounded(number: int) -> str:
+    """Return a number to three digits."""
+    return words.number(int(round(number, -max(0, len(str(number)) - 3))))
 
 
 def _is_claimed(group: GroupState) -> bool:

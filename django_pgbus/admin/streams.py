@@ -82,17 +82,16 @@ class StreamsAdmin(KeyDecidingAdmin):
         search = request.GET.get("q", "").replace("\x00", "")[:MOST_OF_A_SEARCH].strip()
         found = stats.overview(stats.MOST_STREAMS + 1, search)
         shown = found[: stats.MOST_STREAMS]
-        situation = waiting.situation()
         context = {
             "title": _("Streams"),
-            "rows": [self._row(stream, situation) for stream in shown],
+            "rows": [self._row(stream) for stream in shown],
             "search": words.showable(search),
             "all_url": self.url("changelist"),
             "most": words.number(len(shown)) if len(found) > len(shown) else "",
         }
         return self.page(request, "streams.html", {**context, **(extra_context or {})})
 
-    def _row(self, stream: StreamState, situation: Situation) -> dict[str, Any]:
+    def _row(self, stream: StreamState) -> dict[str, Any]:
         worst = stream.worst
         return {
             "name": words.showable(stream.name),
@@ -105,7 +104,7 @@ class StreamsAdmin(KeyDecidingAdmin):
             "lag_age": words.age(worst.lag_seconds) if worst and worst.lag_seconds is not None else "",
             "lag_of": words.showable(worst.name) if worst and worst.lag and len(stream.groups) > 1 else "",
             "dead": words.count(stream.dead) if stream.dead else "",
-            "warnings": list(_warnings(stream, situation)),
+            "warnings": list(_warnings(stream)),
         }
 
     # --- one stream ---------------------------------------------------------------------------------------
@@ -129,7 +128,7 @@ class StreamsAdmin(KeyDecidingAdmin):
             "crumb": words.showable(stream.name),
             "object_url": self.url("change", stream.id),
             "history_url": self.url("history", stream.id),
-            "warnings": list(_warnings(stream, situation)),
+            "warnings": list(_warnings(stream)),
             "cards": list(_cards(stream)),
             "groups": self._groups(request, stream, situation),
             "chosen": words.showable(chosen.name) if chosen else "",
@@ -170,7 +169,8 @@ class StreamsAdmin(KeyDecidingAdmin):
                 *([gettext("routes into queues")] if group.routes else []),
             ],
             "importable": stream_contents.consumer_of(stream.name, group.name, group.handler) is not None,
-            "standing": stream_words.standing(stream, group, situation),
+            "standing": stream_words.standing(group),
+            "command": stream_words.repair(stream.name, group.name) if group.refusal else "",
             "holds": stream_words.holds(group, situation),
             "committed": words.number(group.committed),
             "claimed": words.number(group.claimed) if group.claimed != group.committed else "",
@@ -312,12 +312,12 @@ class StreamsAdmin(KeyDecidingAdmin):
         }
 
 
-def _warnings(stream: StreamState, situation: Situation) -> Iterator[dict[str, str]]:
+def _warnings(stream: StreamState) -> Iterator[dict[str, str]]:
     """Return what a person has to know of a stream: by group, in a sentence, and the kind that colours it."""
     if not stream.has_log:
         yield {"kind": "lost", "text": gettext("Its log is not there: `migrate` makes it.")}
     for group in stream.groups:
-        standing = stream_words.standing(stream, group, situation)
+        standing = stream_words.standing(group)
         told = {"group": words.showable(group.name), "state": standing.state}
         if standing.kind is Kind.LOST or group.paused or not group.begun:
             yield {"kind": standing.kind.value, "text": gettext("Group %(group)s: %(state)s.") % told}
@@ -341,7 +341,7 @@ def _cards(stream: StreamState) -> Iterator[dict[str, Any]]:
     oldest = ""
     if stream.oldest_seconds is not None:
         oldest = gettext("oldest %(age)s") % {"age": words.age(stream.oldest_seconds)}
-    yield {"label": _("entries kept"), "number": stream_words.about(stream.entries), "note": oldest}
+    yield {"label": _("entries kept, about"), "number": stream_words.rounded(stream.entries), "note": oldest}
     parts = ngettext("%(number)s partition", "%(number)s partitions", stream.partitions.number)
     yield {
         "label": _("on disk"),
@@ -377,6 +377,8 @@ def _when(entry: Failed | FailedEntry) -> str:
             return gettext("died %(time)s") % {"time": words.clock(entry.failed_at)} if entry.failed_at else ""
         case "running":
             return gettext("leased until %(time)s") % {"time": words.clock(entry.until)} if entry.until else ""
+    if not entry.attempts and not entry.failed_at:  # it waits for another entry, not for a time
+        return ""
     return gettext("due %(time)s") % {"time": words.clock(entry.due_at)}
 
 
@@ -403,7 +405,7 @@ def _partitions(stream: StreamState, parts: Sequence[PartitionState]) -> dict[st
         "rows": [
             {
                 "name": part.name,
-                "lower": "" if part.lower is None else words.number(part.lower),
+                "lower": "" if part.lower is None else words.number(max(1, part.lower)),
                 "upper": "" if part.upper is None else words.number(part.upper - 1),
                 "entries": stream_words.about(part.entries),
                 "size": stream_words.size(part.bytes),

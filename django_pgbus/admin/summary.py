@@ -19,6 +19,9 @@ from django_pgbus.events.models import Subscription
 from django_pgbus.queues import stats
 from django_pgbus.queues.models import DeadLetter, Delayed, Message, QueueState
 from django_pgbus.queues.stats import Count, Totals
+from django_pgbus.streams import stats as stream_stats
+from django_pgbus.streams.models import StreamLog
+from django_pgbus.streams.stats import Alarms
 from django_pgbus.worker import stats as worker_stats
 from django_pgbus.worker.models import Worker
 from django_pgbus.worker.stats import Health, WorkerStats
@@ -43,10 +46,12 @@ def summary(app_list: Sequence[dict[str, Any]]) -> dict[str, Any]:
             totals, workers = stats.totals(stats.queues()), worker_stats.workers()
             parked = concurrency_stats.parked()
             subscribed = {one.queue for one in event_stats.subscriptions()} if Subscription in pages else set()
+            alarms = stream_stats.alarms() if StreamLog in pages else None
     except (DatabaseError, TookTooLongError):  # not migrated yet, or away: the list below is still of use
         return {"unknown": True}
     cards = list(_cards(pages, totals, parked, workers))
-    return {"cards": cards, "warnings": list(_warnings(pages, totals, workers, subscribed))}
+    warnings = [*_warnings(pages, totals, workers, subscribed), *_of_streams(pages, alarms)]
+    return {"cards": cards, "warnings": warnings}
 
 
 def _cards(
@@ -107,6 +112,27 @@ def _warnings(
     if (url := pages.get(QueueState)) and (paused := totals.paused):
         text = ngettext("Paused queue: %(names)s.", "Paused queues: %(names)s.", len(paused))
         yield {"url": url, "text": text % {"names": _names(paused)}}
+
+
+def _of_streams(pages: Pages, alarms: Alarms | None) -> Iterator[dict[str, str]]:
+    if alarms is None:
+        return
+    url = pages[StreamLog]
+    if refusing := alarms.refusing:
+        text = ngettext(
+            "A consumer group refuses to work: %(names)s.", "Consumer groups refuse to work: %(names)s.", len(refusing)
+        )
+        yield {"url": url, "text": text % {"names": _names(refusing)}}
+    if paused := alarms.paused:
+        text = ngettext("Paused consumer group: %(names)s.", "Paused consumer groups: %(names)s.", len(paused))
+        yield {"url": url, "text": text % {"names": _names(paused)}}
+    if dead := alarms.dead:
+        text = ngettext(
+            "%(number)s dead letter of a stream waits for a person.",
+            "%(number)s dead letters of streams wait for a person.",
+            dead.number,
+        )
+        yield {"url": url, "text": text % {"number": words.count(dead)}}
 
 
 def _names(queues: Sequence[str]) -> str:

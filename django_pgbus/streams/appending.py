@@ -54,7 +54,7 @@ def append_many(stream: str, payloads: Sequence[str]) -> int:
 
 
 def _appended(stream: str, entries: int, insert: Callable[[Log], T]) -> T:
-    for _ in range(ATTEMPTS):
+    for attempt in range(1, ATTEMPTS + 1):
         log = logs.find(stream)
         if entries > log.partition_size:
             partitions.make_room(log.id, log.partition_size, entries)
@@ -67,23 +67,19 @@ def _appended(stream: str, entries: int, insert: Callable[[Log], T]) -> T:
                 with transaction.atomic(using=database()):
                     result = insert(log)
         except DatabaseError as error:
+            can_go_on = (alone or not bare) and attempt < ATTEMPTS  # else the caller's transaction is lost
             if sqlstate(error) == NO_TABLE:
                 logs.forget(stream)  # dropped, and perhaps made anew since
-                failed: Exception = logs.does_not_exist(stream)
-            elif _finds_no_partition(error):
-                failed = error
+                if not can_go_on:
+                    raise logs.does_not_exist(stream) from error
+            elif _finds_no_partition(error) and can_go_on:
+                partitions.make_room(log.id, log.partition_size, entries)
             else:
                 raise
-            if bare and not alone:  # the caller's transaction is lost
-                raise failed from error
-            if failed is error:
-                partitions.make_room(log.id, log.partition_size, entries)
-            last = (failed, error)
         else:
             waking.after_commit(log.id)
             return result
-    failed, cause = last
-    raise failed from (None if failed is cause else cause)
+    raise AssertionError("unreachable")
 
 
 def _finds_no_partition(error: DatabaseError) -> bool:

@@ -13,7 +13,7 @@ from django_pgbus import signals
 from django_pgbus.conf import database
 from django_pgbus.exceptions import StreamDoesNotExist
 from django_pgbus.postgres import retrying
-from django_pgbus.streams import logs, sql
+from django_pgbus.streams import logs, partitions, sql
 from django_pgbus.streams.consumers import Consumer, Start
 from django_pgbus.streams.fence import FENCE
 from django_pgbus.streams.leases import GroupId
@@ -38,7 +38,8 @@ def declare(declared: Iterable[Consumer]) -> int:
 
 def _declare(consumer: Consumer) -> None:
     with transaction.atomic(using=database()):
-        stream = logs.find(consumer.stream).id
+        log = logs.find(consumer.stream)
+        stream = log.id
         group, is_new = sql.DECLARE_GROUP.tuples(
             stream=stream,
             name=consumer.group,
@@ -47,25 +48,34 @@ def _declare(consumer: Consumer) -> None:
             routes=consumer.route_to is not None,
         )[0]
         if is_new:
-            start = _start(stream, consumer.start)
+            start = _start(stream, log.partition_size, consumer.start)
             sql.ADD_CURSOR.count(group=group, stream=stream, start=start, fence=FENCE)
             signals.group_created.send_robust(sender=None, stream=consumer.stream, group=consumer.group, position=start)
 
 
-def _start(stream: int, start: Start) -> int:
-    """Return the position after which a new group begins."""
+def _start(stream: int, size: int, start: Start) -> int:
+    """
+    Return the position after which a new group begins.
+
+    Never the one before the first entry that is visible: what is missing before that may still appear.
+    """
     match start:
         case "beginning":
-            first = sql.FIRST.of(stream).tuples()
-            return first[0][0] - 1 if first else 0
+            return _beginning(stream, size)
         case "end":
             return int(sql.HEAD.tuples(stream=stream)[0][0])
         case datetime():
-            ((since,),) = sql.FIRST_SINCE.of(stream).tuples(since=start)
-            return since - 1 if since is not None else int(sql.HEAD.tuples(stream=stream)[0][0])
+            ((before,),) = sql.LAST_BEFORE.of(stream).tuples(since=start)
+            return _beginning(stream, size) if before is None else int(before)
         case int():
             return min(start - 1, int(sql.HEAD.tuples(stream=stream)[0][0]))
     raise AssertionError("unreachable")
+
+
+def _beginning(stream: int, size: int) -> int:
+    """Return the position before the first that the log has room for."""
+    numbers = [found.number for found in partitions.attached(stream)]
+    return max(0, min(numbers, default=0) * size - 1)
 
 
 def stored(pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], GroupId]:
@@ -90,6 +100,27 @@ def probe(groups: Sequence[int], system: str) -> list[Any]:
     return sql.PROBE.rows(groups=list(groups), system=system)
 
 
+def why_refused(name: str, row: Any) -> str | None:
+    """Return why the group STREAM/GROUP of a row of `probe` is not to be worked on, as a sentence; None if it is."""
+    repair = (
+        f"Stop its workers, and run `manage.py pgbus_doctor --repair-cursor {name}`: it adopts the log as it is, and never "
+        "moves the cursor."
+    )
+    if row.fence != FENCE:
+        return f"its cursor was left by another version of the fence ({row.fence}, not {FENCE}). {repair}"
+    if not row.same_epoch:
+        return (
+            "its cursor belongs to another log: the stream was restored into this cluster, or its positions were begun "
+            f"anew (TRUNCATE RESTART IDENTITY, ALTER SEQUENCE). {repair}"
+        )
+    if row.head < row.claimed:
+        return (
+            f"it has claimed up to {row.claimed:,}, and the log has handed out {row.head:,} positions only. Rewind it to "
+            f"{row.head:,} or less."
+        )
+    return None
+
+
 def pause(stream: str, group: str, *, by: str = "") -> bool:
     """Let a group claim nothing more, and return whether it did before. Locks: stream_groups."""
     return _set_paused(stream, group, paused=True, by=by)
@@ -111,9 +142,10 @@ def rewind(stream: str, group: str, position: int, *, by: str = "") -> int:
     """
     Let a group handle again what comes after `position`, and return how many positions that are; 0 changes nothing.
 
-    Ranges that are being handled lose their leases, so they cannot be committed; failed entries after `position` are
-    forgotten, since they come again. What was done is not undone. Raises ValueError for a position beyond what was
-    claimed. Locks: stream_cursors, stream_leases, stream_keys, stream_exceptions, stream_routed.
+    Ranges after `position` that are being handled lose their leases, so they cannot be committed; failed entries there
+    are forgotten, since they come again. What is not done at or below goes on. What was done is not undone. Raises
+    ValueError for a position beyond what was claimed. Locks: stream_cursors, stream_leases, stream_keys,
+    stream_exceptions, stream_routed.
     """
     if isinstance(position, bool) or not isinstance(position, int) or position < 0:
         raise ValueError(f"position is a whole number from 0, not {position!r}.")
@@ -129,7 +161,7 @@ def rewind(stream: str, group: str, position: int, *, by: str = "") -> int:
                 )
             if position == claimed:
                 return 0
-            sql.DROP_LEASES.count(group=found.id)
+            sql.DROP_LEASES.count(group=found.id, position=position)
             sql.DROP_KEYS.count(group=found.id)
             sql.DROP_EXCEPTIONS.count(group=found.id, position=position)
             sql.DROP_ROUTED.count(group=found.id, position=position)

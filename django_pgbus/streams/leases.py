@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
 
-from django.db import connections
-
-from django_pgbus.conf import database
 from django_pgbus.exceptions import ConsumeRefused
 from django_pgbus.streams import sql
 from django_pgbus.streams.fence import FENCE, Fence
+from django_pgbus.streams.partitions import is_alone
 
 Row = tuple[int, int, str]  # position, microseconds since 1970, payload
 
@@ -34,9 +32,9 @@ class GroupId:
     stream: int
     partition_size: int
 
-    def upper(self, low: int) -> int:
-        """Return how far one claim may look from `low`: into the next partition, so that two at most are planned for."""
-        return ((low + 1) // self.partition_size + 2) * self.partition_size - 1
+    def upper(self, low: int, limit: int) -> int:
+        """Return how far a claim of so many entries looks from `low`: to the end of a partition, and through few of them."""
+        return ((low + 1 + 2 * limit) // self.partition_size + 1) * self.partition_size - 1
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -106,15 +104,17 @@ def claim(
     statement shows of the log is noted in `fence`. Raises ConsumeRefused inside any other transaction. Locks:
     stream_cursors, stream_leases.
     """
-    if connections[database()].in_atomic_block and not is_first:
-        raise ConsumeRefused("A claim is the first statement of its transaction: it cannot be made inside atomic().")
+    if not is_first and not is_alone():
+        raise ConsumeRefused(
+            "A claim is the first statement of its transaction: it cannot be made inside atomic() or with autocommit off."
+        )
     head = max(fence.head, low)
     rows = sql.CLAIM.of(group.stream).tuples(
         group=group.id,
         fence=FENCE,
         system=system,
         low=low,
-        upper=group.upper(low),
+        upper=group.upper(low, limit),
         settled=fence.settled,
         head=head,
         limit=limit,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
@@ -83,6 +83,15 @@ def _variable(name: str) -> str:
     return plain if plain.isidentifier() else "log"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A stream as it is to be made."""
+
+    name: str
+    retention: timedelta | None = None
+    partition_size: int = PARTITION_SIZE
+
+
 def ensure(name: str, *, retention: timedelta | None = None, partition_size: int = PARTITION_SIZE) -> bool:
     """
     Make a stream, its log and the first partitions unless they are there, and return whether anything was missing.
@@ -122,21 +131,28 @@ def set_retention(name: str, retention: timedelta | None) -> bool:
 
 def drop(stream: int) -> None:
     """Drop the log of a stream with all its entries; the row of the stream is the caller's."""
-    tables = [row.number for row in logs_sql.DETACHED.rows(log=log_table(stream))]
-    _drop([partitions.partition(stream, number) for number in tables], [stream])
+    detached = [row.number for row in logs_sql.DETACHED.rows(log=log_table(stream))]
+    _drop([log_table(stream), *(partitions.partition(stream, number) for number in detached)])
 
 
-def drop_left_behind() -> int:
-    """Drop the tables of logs whose stream is not there any more, and return how many logs."""
+def drop_left_behind(wanted: Iterable[Wanted] = ()) -> int:
+    """
+    Drop the tables of logs whose stream is not there any more, and return how many tables.
+
+    One that was never used and is as one of `wanted` is to be becomes its log again: tests flush often, and making tables
+    is slow.
+    """
     rows = logs_sql.LEFT_BEHIND.rows()
     if not rows:
         return 0
-    ids = sorted({row.stream for row in rows})
+    by_comment = {_comment(stream.name, stream.partition_size): stream for stream in wanted}
     with transaction.atomic(using=database()):
-        _drop([row.table_name for row in rows], ids)
-        logs_sql.KEEP_IDS_AHEAD.rows(id=ids[-1])
+        tables = [row.table_name for row in rows if not _serves_again(row, by_comment.pop(row.comment, None))]
+        if tables:
+            _drop(tables)
+        logs_sql.KEEP_IDS_AHEAD.rows(id=max(row.stream for row in rows))
     forget()
-    return len(ids)
+    return len(tables)
 
 
 def faults(stream: int | None = None) -> dict[str, list[str]]:
@@ -172,7 +188,7 @@ def _create(stream: int, name: str, size: int) -> None:
     table = log_table(stream)
     # What has this id and no row is of nobody: left behind by `flush`, which starts the ids anew.
     drop(stream)
-    comment = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(table), sql.Literal(f"Stream {name}"))
+    comment = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(table), sql.Literal(_comment(name, size)))
     run(
         (
             f"CREATE SEQUENCE {table}_position AS bigint CACHE 1",
@@ -193,10 +209,20 @@ def _create(stream: int, name: str, size: int) -> None:
         partitions.attach(stream, size, number)
 
 
-def _drop(tables: Iterable[str], streams: Iterable[int]) -> None:
-    """Drop tables of logs, together: their defaults depend on the sequence of the log."""
-    names = sorted({*tables, *(log_table(stream) for stream in streams)})
-    run([f"DROP TABLE IF EXISTS {', '.join(names)}"])
+def _serves_again(row: Any, wanted: Wanted | None) -> bool:
+    """Enter a stream for a log that was left behind, and return whether that could be."""
+    if wanted is None or not logs_sql.IS_UNUSED.of(row.stream).row().is_unused:
+        return False
+    return bool(logs_sql.ENTER_AGAIN.count(id=row.stream, **asdict(wanted)))
+
+
+def _comment(name: str, size: int) -> str:
+    return f"Stream {name}, partitions of {size}"
+
+
+def _drop(tables: Iterable[str]) -> None:
+    """Drop tables of logs, together: the defaults of what is detached depend on the sequence of its log."""
+    run([f"DROP TABLE IF EXISTS {', '.join(tables)}"])
 
 
 def _forget_all(*, setting: str, **kwargs: object) -> None:

@@ -113,7 +113,8 @@ DETACHED = Statement(
 # in one snapshot, and made in one transaction. Partitions that are attached go with their log.
 LEFT_BEHIND = Statement(
     sql="""
-    SELECT left_behind.relname AS table_name, substring(left_behind.relname FROM '^pgbus_stream_([0-9]+)')::bigint AS stream
+    SELECT left_behind.relname AS table_name, substring(left_behind.relname FROM '^pgbus_stream_([0-9]+)')::bigint AS stream,
+           obj_description(left_behind.oid, 'pg_class') AS comment
     FROM pg_class AS left_behind
     WHERE left_behind.relname ~ '^pgbus_stream_[0-9]+(_p[0-9]+)?$'
       AND left_behind.relkind IN ('r', 'p')
@@ -124,6 +125,19 @@ LEFT_BEHIND = Statement(
           WHERE log.id = substring(left_behind.relname FROM '^pgbus_stream_([0-9]+)')::bigint
       )
     ORDER BY table_name
+    """
+)
+IS_UNUSED = LogStatement(
+    sql="""
+    SELECT pg_sequence_last_value('pgbus_stream_0_position') IS NULL
+           AND NOT EXISTS (SELECT FROM pgbus_stream_0) AS is_unused
+    """
+)
+ENTER_AGAIN = Statement(
+    sql="""
+    INSERT INTO pgbus_streams (id, name, partition_size, retention)
+    VALUES (%(id)s::bigint, %(name)s::text, %(partition_size)s::bigint, %(retention)s::interval)
+    ON CONFLICT DO NOTHING
     """
 )
 # `flush` also starts the ids anew. A process elsewhere may remember one: it must not find the log of another stream there.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgbus.queues.models import ClockTimestamp, JsonDocument
 
 
-class TransactionId(models.PositiveBigIntegerField[Any, Any]):
+class TransactionId(models.PositiveBigIntegerField[Any, Any] if TYPE_CHECKING else models.PositiveBigIntegerField):  # type: ignore[misc]
     """A transaction id with its epoch: PostgreSQL's `xid8`, which never wraps around."""
 
     def db_type(self, connection: Any) -> str:

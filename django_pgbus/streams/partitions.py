@@ -25,6 +25,9 @@ from django_pgbus.streams.log_statement import log_table
 AHEAD: Final = 2  # partitions above the one that holds the head
 AT_ONCE: Final = 20  # partitions dropped by one call
 PATIENCE: Final = "2s"
+# While a detach waits for those who use the log it holds nothing; when it is finished later, it waits for old snapshots and
+# holds what an append needs to make a partition.
+LITTLE_PATIENCE: Final = "100ms"
 # Somebody else has the log locked, is detaching a partition of it, or has just done so.
 BUSY: Final = frozenset({"55P03", "55000", "40P01", "42P01"})
 
@@ -150,9 +153,9 @@ def drop_before(stream: int, size: int, position: int) -> int:
     below = position // size  # the first that is not wholly below
     try:
         if is_alone():
-            with _impatient():
-                for found in _few(attached(stream), below):
-                    how = "FINALIZE" if found.is_pending else "CONCURRENTLY"
+            for found in _few(attached(stream), below):
+                how = "FINALIZE" if found.is_pending else "CONCURRENTLY"
+                with _patience(LITTLE_PATIENCE if found.is_pending else PATIENCE):
                     run([f"ALTER TABLE {log_table(stream)} DETACH PARTITION {partition(stream, found.number)} {how}"])
     except DatabaseError as error:
         if sqlstate(error) not in BUSY:
@@ -183,9 +186,9 @@ def _few(found: Iterable[Any], below: int) -> list[Any]:
 
 
 @contextmanager
-def _impatient() -> Iterator[None]:
-    """Wait two seconds at most for a lock; for statements that cannot stand in a transaction, to which it would be local."""
-    before = logs_sql.SET_PATIENCE.row(patience=PATIENCE).patience
+def _patience(patience: str) -> Iterator[None]:
+    """Wait for a lock so long at most; for statements that cannot stand in a transaction, which would end the setting."""
+    before = logs_sql.SET_PATIENCE.row(patience=patience).patience
     try:
         yield
     finally:

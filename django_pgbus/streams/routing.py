@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from typing import Final
 
-from django.db import connections, transaction
+from django.db import transaction
 
 from django_pgbus import signals
 from django_pgbus.conf import database
@@ -25,6 +25,7 @@ from django_pgbus.streams.consumers import Consumer, route_queue
 from django_pgbus.streams.entry import Entry
 from django_pgbus.streams.fence import FENCE, Fence
 from django_pgbus.streams.leases import GroupId
+from django_pgbus.streams.partitions import is_alone
 from django_pgbus.tasks import payload
 
 SEEN: Final = 5000  # entries looked at beyond the mark
@@ -38,20 +39,21 @@ def route(consumer: Consumer, group: GroupId, fence: Fence, low: int, *, system:
     Returns the mark, and whether there is more to do at once; None if the cursor is paused or of another epoch. Raises
     ConsumeRefused inside a transaction. Locks: stream_cursors, stream_routed.
     """
-    if connections[database()].in_atomic_block:
-        raise ConsumeRefused("Entries are routed in a transaction of their own: not inside atomic().")
+    if not is_alone():
+        raise ConsumeRefused("Entries are routed in a transaction of their own: not inside atomic() or with autocommit off.")
     with transaction.atomic(using=database()):
-        return _route(consumer, group, fence, max(low, 0), system)
+        return route_here(consumer, group, fence, low, system=system)
 
 
-def _route(consumer: Consumer, group: GroupId, fence: Fence, low: int, system: str) -> tuple[int, bool] | None:
+def route_here(consumer: Consumer, group: GroupId, fence: Fence, low: int, *, system: str) -> tuple[int, bool] | None:
+    """Do the same in a transaction of the caller's, who answers for what is settled."""
     # Read by an earlier statement than the one that takes this transaction's id: only so may they be a pair.
     head = fence.head
     cursor = sql.LOCK_TO_ROUTE.of(group.stream).row(group=group.id, fence=FENCE, system=system)
     if cursor is None:
         return None
     mark = cursor.claimed
-    upper = group.upper(mark)
+    upper = group.upper(mark, SEEN)
     (_, _, header, _), *rows = sorted(
         sql.UNROUTED.of(group.stream).tuples(group=group.id, low=mark, upper=upper, limit=SEEN)
     )

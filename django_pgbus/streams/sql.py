@@ -80,6 +80,7 @@ CLAIM = LogStatement(
           AND cursors.epoch = %(system)s::text || '/' || pg_relation_filenode('pgbus_stream_0_position')
           AND cursors.claimed >= %(low)s::bigint
           AND cursors.claimed < %(upper)s::bigint
+        ORDER BY cursors.group_id
         FOR NO KEY UPDATE
     ), freed AS (
         DELETE FROM pgbus_stream_leases
@@ -422,7 +423,7 @@ CLAIM_EXCEPTIONS = Statement(
           )
         ORDER BY exception.position
         LIMIT %(limit)s::int
-        FOR UPDATE SKIP LOCKED
+        FOR UPDATE OF exception SKIP LOCKED
     )
     UPDATE pgbus_stream_exceptions AS exception
     SET status = 'running',
@@ -587,15 +588,16 @@ HEAD = Statement(
     SELECT coalesce(pg_sequence_last_value(to_regclass('pgbus_stream_' || %(stream)s::bigint || '_position')), 0)
     """
 )
-FIRST = LogStatement(
+# The last before the first that was appended at this time or later: what is missing between the two may still appear.
+# Once for a new group, however long it reads.
+LAST_BEFORE = LogStatement(
     sql="""
-    SELECT position FROM pgbus_stream_0 ORDER BY position LIMIT 1
-    """
-)
-# The first that was appended at this time or later; once for a new group, however long it reads.
-FIRST_SINCE = LogStatement(
-    sql="""
-    SELECT min(position) FROM pgbus_stream_0 WHERE appended_at >= %(since)s::timestamptz
+    SELECT max(position)
+    FROM pgbus_stream_0
+    WHERE position < coalesce(
+        (SELECT min(position) FROM pgbus_stream_0 WHERE appended_at >= %(since)s::timestamptz),
+        9223372036854775807
+    )
     """
 )
 LOCK_CURSOR = Statement(
@@ -603,29 +605,45 @@ LOCK_CURSOR = Statement(
     SELECT cursors.claimed, cursors.committed, cursors.rewinds
     FROM pgbus_stream_cursors AS cursors
     WHERE cursors.group_id = %(group)s::bigint
+    ORDER BY cursors.group_id
     FOR NO KEY UPDATE
     """,
     locks=("stream_cursors",),
 )
 # Everything of a group that is above `position` begins anew. In the order of the locks: leases, keys, exceptions.
+# What is leased below is not done yet: such a range goes on, and of one that lies on both sides the part below is
+# anybody's, under a token that nobody has.
 DROP_LEASES = Statement(
     sql="""
     WITH above AS MATERIALIZED (
-        SELECT lease.id
+        SELECT lease.id, lease.low
         FROM pgbus_stream_leases AS lease
         WHERE lease.group_id = %(group)s::bigint
+          AND lease.high > %(position)s::bigint
         ORDER BY lease.id
         FOR UPDATE
+    ), cut AS (
+        UPDATE pgbus_stream_leases AS lease
+        SET high = %(position)s::bigint,
+            token = gen_random_uuid(),
+            until = statement_timestamp() - interval '1 second',
+            reclaims = greatest(lease.reclaims - 1, -1)
+        FROM above
+        WHERE lease.id = above.id
+          AND above.low < %(position)s::bigint
     )
     DELETE FROM pgbus_stream_leases AS lease
     USING above
     WHERE lease.id = above.id
+      AND above.low >= %(position)s::bigint
     """,
     locks=("stream_leases",),
 )
 DROP_KEYS = Statement(
     sql="""
-    DELETE FROM pgbus_stream_keys WHERE group_id = %(group)s::bigint
+    DELETE FROM pgbus_stream_keys AS held
+    WHERE held.group_id = %(group)s::bigint
+      AND NOT EXISTS (SELECT FROM pgbus_stream_leases AS lease WHERE lease.id = held.lease_id)
     """,
     locks=("stream_keys",),
 )
@@ -711,14 +729,14 @@ RAISE_COMMITTED = Statement(
     """,
     locks=("stream_cursors",),
 )
-# Adopts the log as it is now: what was not proven is discarded, `claimed` and `committed` stay.
+# Adopts the log as it is now: what was proven or seen of another one is discarded, `claimed` and `committed` stay.
 REPAIR = Statement(
     sql="""
     UPDATE pgbus_stream_cursors AS cursors
     SET fence = %(fence)s::smallint,
         epoch = (SELECT system_identifier::text FROM pg_control_system()) || '/'
                 || pg_relation_filenode(to_regclass('pgbus_stream_' || groups.stream_id || '_position')),
-        settled_head = cursors.claimed,
+        settled_head = 0,
         pending_head = 0,
         pending_xid = NULL
     FROM pgbus_stream_groups AS groups
@@ -742,6 +760,7 @@ LOCK_TO_ROUTE = LogStatement(
           SELECT FROM pgbus_stream_groups AS groups
           WHERE groups.id = %(group)s::bigint AND groups.paused_at IS NOT NULL
       )
+    ORDER BY cursors.group_id
     FOR NO KEY UPDATE OF cursors
     """,
     locks=("stream_cursors",),

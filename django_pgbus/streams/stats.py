@@ -256,6 +256,25 @@ class Content:
     appended_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarms:
+    """What needs a person: groups as "stream/group", and how many dead letters there are."""
+
+    refusing: tuple[str, ...]
+    paused: tuple[str, ...]
+    dead: Count
+
+
+def alarms() -> Alarms:
+    """Return what needs a person, of all streams; asks once."""
+    rows = stats_sql.ALARMS.rows(fence=FENCE, most=MOST_GROUPS, limit=SOME)
+    return Alarms(
+        refusing=tuple(f"{row.stream}/{row.group}" for row in rows if row.refuses),
+        paused=tuple(f"{row.stream}/{row.group}" for row in rows if row.is_paused),
+        dead=sum((_count(row.dead, SOME) for row in rows), Count(0)),
+    )
+
+
 def overview(limit: int = MOST_STREAMS, text: str = "") -> list[StreamState]:
     """Return the first streams by name, with as many of their groups as help to choose one."""
     rows = stats_sql.STREAMS.rows(text=text.lower(), id=None, most=limit, partitions=MOST_PARTITIONS)

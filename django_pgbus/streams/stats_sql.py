@@ -128,7 +128,7 @@ NEWEST = LogStatement(
 # --- groups -----------------------------------------------------------------------------------------------
 
 # One snapshot for a group: its cursor, the lowest range that is open, the lowest entry that is not done with, and the
-# head. What holds `committed` is told by the engine's own words (`sql.COMPUTE_COMMITTED`).
+# head. What holds `committed` is what `sql.COMPUTE_COMMITTED` says, but in words that an index knows however many are dead.
 GROUPS = Statement(
     sql="""
     SELECT groups.id, groups.stream_id, groups.name, groups.handler, groups.keyed, groups.routes, groups.paused_at,
@@ -179,7 +179,7 @@ GROUPS = Statement(
                exception.due_at <= statement_timestamp() AS is_due
         FROM pgbus_stream_exceptions AS exception
         WHERE exception.group_id = groups.id
-          AND exception.status <> 'dead'
+          AND exception.status IN ('ready', 'running')
           AND exception.payload IS NULL
         ORDER BY exception.position
         LIMIT 1
@@ -227,6 +227,46 @@ GROUPS = Statement(
         ) AS counted
     ) AS dead
     ORDER BY groups.stream_id, groups.name
+    """
+)
+
+# What needs a person, told by the cursors and heads alone: for a page that is about more than streams.
+ALARMS = Statement(
+    sql="""
+    SELECT stream.name AS stream, groups.name AS "group", groups.paused_at IS NOT NULL AS is_paused,
+           cursors.group_id IS NOT NULL AND (
+               cursors.fence <> %(fence)s::smallint
+               OR NOT coalesce(
+                   cursors.epoch = (SELECT system_identifier::text FROM pg_control_system())
+                                   || '/' || pg_relation_filenode(log.sequence),
+                   false
+               )
+               OR cursors.claimed > coalesce(pg_sequence_last_value(log.sequence), 0)
+           ) AS refuses,
+           dead.number AS dead
+    FROM (
+        SELECT known.id, known.stream_id, known.name, known.paused_at
+        FROM pgbus_stream_groups AS known
+        ORDER BY known.id
+        LIMIT %(most)s::int
+    ) AS groups
+    JOIN pgbus_streams AS stream ON stream.id = groups.stream_id
+    LEFT JOIN pgbus_stream_cursors AS cursors ON cursors.group_id = groups.id
+    CROSS JOIN LATERAL (
+        SELECT to_regclass('pgbus_stream_' || groups.stream_id || '_position') AS sequence
+    ) AS log
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS number
+        FROM (
+            SELECT exception.id
+            FROM pgbus_stream_exceptions AS exception
+            WHERE exception.group_id = groups.id
+              AND exception.status = 'dead'
+            ORDER BY exception.due_at
+            LIMIT %(limit)s::int + 1
+        ) AS counted
+    ) AS dead
+    ORDER BY stream.name, groups.name
     """
 )
 

@@ -197,18 +197,22 @@ def declare_anew() -> int:
     Locks: streams.
     """
     logs.forget()
-    logs.drop_left_behind()
+    logs.drop_left_behind(logs.Wanted(name=name, **_options(declared)) for name, declared in streams.items())
     return declare()
 
 
 def _ensure(declared: Declared) -> bool:
-    options: dict[str, Any] = {
-        name: value for name in ("retention", "partition_size") if (value := getattr(declared, name)) is not UNSET
-    }
+    options = _options(declared)
     new = logs.ensure(declared.name, **options)
     if "retention" in options and not new:
         logs.set_retention(declared.name, declared.retention)
     return new
+
+
+def _options(declared: Declared) -> dict[str, Any]:
+    """Return what the code says of a stream beside its name."""
+    options = {"retention": declared.retention, "partition_size": declared.partition_size}
+    return {name: value for name, value in options.items() if value is not UNSET}
 
 
 def _encoded(index: int, payload: Any) -> str:

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from django.db import DatabaseError, transaction
 
-from django_pgbus.conf import database
+from django_pgbus.conf import database, get_settings
 from django_pgbus.postgres import is_conflict, retrying
-from django_pgbus.streams import logs_sql, partitions
+from django_pgbus.streams import groups, logs_sql, partitions, sql
 
 BATCH: Final = 1000  # entries of one stream
 
@@ -29,6 +29,24 @@ def make_partitions_ahead() -> int:
                 if not is_conflict(error):
                     raise
     return made
+
+
+def roll_forward() -> int:
+    """
+    Write how far groups are done whose workers have ended before they could, and return how many were further.
+
+    Locks: stream_cursors (skipping).
+    """
+    return groups.roll_forward()
+
+
+def purge_dead() -> int:
+    """
+    Delete failed entries that have been dead letters for DEAD_LETTER_RETENTION, and return how many.
+
+    Locks: stream_exceptions (skipping).
+    """
+    return sql.PURGE_DEAD.count(age=f"{get_settings().DEAD_LETTER_RETENTION} seconds", limit=BATCH)
 
 
 def drop_old_partitions() -> int:
@@ -68,14 +86,16 @@ def _trimmed(log: Any) -> int:
 
 
 def _kept_from(log: Any) -> int:
-    """Return the first position of the first partition that is to be kept."""
+    """Return the first position that is to be kept: the first of its partition, or what a group has not done with."""
     size = log.partition_size
     numbers = [found.number for found in partitions.attached(log.id) if not found.is_pending]
+    if log.head // size + 1 not in numbers:
+        return 0  # Appends may be about to make it: they and a detach that is finished would wait for each other.
     for number in numbers:
         low, upper = number * size, (number + 1) * size
         is_handled = log.handled is None or upper <= log.handled + 1
         if number >= log.head // size or not is_handled or not _is_past(log, low, upper):
-            return int(low)
+            return int(low if log.handled is None else min(low, log.handled + 1))
     return 0
 
 

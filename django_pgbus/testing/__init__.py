@@ -7,9 +7,10 @@ Testing code that enqueues tasks.
     deliver_published()                     run the handlers of what was published
     assert_published("orders.*", {...})     and assert_not_published: what was published
     published("orders.#")                   ... as a list of events
+    consume_stream("ledger")                let the groups of a stream handle what was appended
     PgbusTestMixin                          the same as methods of a TestCase
     pgbus_run_enqueued, pgbus_enqueued,     the same as fixtures of pytest
-    pgbus_deliver_published
+    pgbus_deliver_published, pgbus_consume_stream
 
 All of it works in a `TestCase`, in a `TransactionTestCase` and with pytest-django. Tasks go through the claims,
 the execution and the settlements that a worker uses, on the connections of the test: none is closed or reset, and a
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         subscribed,
     )
     from django_pgbus.testing.inline import arun_enqueued, run_enqueued
+    from django_pgbus.testing.streams import aconsume_stream, consume_stream
 
 __all__ = [
     "Delivered",
@@ -56,6 +58,7 @@ __all__ = [
     "aassert_not_enqueued",
     "aassert_not_published",
     "aassert_published",
+    "aconsume_stream",
     "adeliver_published",
     "aenqueued",
     "apublished",
@@ -64,6 +67,7 @@ __all__ = [
     "assert_not_enqueued",
     "assert_not_published",
     "assert_published",
+    "consume_stream",
     "declare_subscriptions",
     "deliver_published",
     "enqueued",
@@ -76,6 +80,8 @@ __all__ = [
 def _home(name: str) -> str:
     if name.endswith("run_enqueued"):
         return "inline"
+    if name.endswith("consume_stream"):
+        return "streams"
     return "assertions" if name == "PgbusTestMixin" or name.endswith("enqueued") else "events"
 
 

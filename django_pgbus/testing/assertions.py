@@ -14,6 +14,7 @@ from django_pgbus.tasks.payload import prepare
 from django_pgbus.testing import sql
 from django_pgbus.testing.events import assert_not_published, assert_published, deliver_published, published
 from django_pgbus.testing.inline import run_enqueued
+from django_pgbus.testing.streams import consume_stream
 from django_pgbus.testing.words import times_of
 
 SHOWN: Final = 10
@@ -78,6 +79,7 @@ class PgbusTestMixin:
     published = staticmethod(published)
     assertPublished = staticmethod(assert_published)  # noqa: N815
     assertNotPublished = staticmethod(assert_not_published)  # noqa: N815
+    consume_stream = staticmethod(consume_stream)
 
 
 aenqueued = sync_to_async(enqueued, thread_sensitive=True)

@@ -15,8 +15,12 @@ from django_pgbus.events.event import Event
 from django_pgbus.events.handlers import Handler, event_queue
 from django_pgbus.events.running import event_of, opened
 from django_pgbus.events.topics import compiled, matches
+from django_pgbus.queues.message import Delivery
+from django_pgbus.streams.entry import Entry
+from django_pgbus.streams.running import entry_in
 from django_pgbus.tasks.payload import decode_value, encode_value
 from django_pgbus.tasks.policy import Policy
+from django_pgbus.tasks.runnable import kind_of
 from django_pgbus.testing import sql
 from django_pgbus.testing.inline import run_all
 from django_pgbus.testing.words import times_of
@@ -35,10 +39,14 @@ ANYTHING: Final = _Anything()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """One run of a handler: its path, the event it got, and what it raised or None."""
+    """
+    One run of a handler: its path, what it got, and what it raised or None.
+
+    That is an event, or the entry of a stream that was routed into a queue.
+    """
 
     handler: str
-    event: Event
+    event: Event | Entry
     error: BaseException | None
 
 
@@ -50,7 +58,7 @@ def deliver_published(
     raise_failures: bool = True,
 ) -> list[Delivered]:
     """
-    Run the handlers of what was published, and of what they publish in turn; return one item for each run, in order.
+    Run the handlers of what was published or routed, and of what they publish; return one item for each run, in order.
 
     `queues` names queues of events or patterns, with or without their @ (None: all). The rest as in run_enqueued(), which
     runs the tasks that handlers enqueue.
@@ -58,7 +66,7 @@ def deliver_published(
     names = (queues,) if isinstance(queues, str) else (ANY_EVENT_QUEUE,) if queues is None else tuple(queues)
     wanted = Capsule(queues=tuple(f"@{name.removeprefix('@')}" for name in names), threads=1)
     return [
-        Delivered(handler=delivery.task, event=event_of(delivery), error=error)
+        Delivered(handler=delivery.task, event=_subject_of(delivery), error=error)
         for delivery, error in run_all(
             wanted,
             f"deliver_published() has run {limit} handlers",
@@ -67,6 +75,10 @@ def deliver_published(
             raise_failures=raise_failures,
         )
     ]
+
+
+def _subject_of(delivery: Delivery) -> Event | Entry:
+    return event_of(delivery) if kind_of(delivery.topic) == "handler" else entry_in(delivery)
 
 
 def published(pattern: str = "#") -> list[Event]:

@@ -183,7 +183,7 @@ class _Inline(Executor):
             # What async code does with the ORM comes back to this thread, and so to the connections of the test.
             function = async_to_sync(function)
         positional = run.runnable.positional(run.call)
-        return _kept_apart(lambda: function(*positional, **run.call.kwargs))
+        return kept_apart(lambda: function(*positional, **run.call.kwargs))
 
     def _failed(self, run: Run, error: BaseException, limit: int) -> Outcome:
         origin = error.__traceback__
@@ -197,7 +197,7 @@ class _Inline(Executor):
         return not connections[database()].in_atomic_block and Executor._settled_before(run)
 
 
-def _kept_apart(call: Callable[[], T]) -> T:
+def kept_apart(call: Callable[[], T]) -> T:
     """
     Return what `call` returns, keeping the damage it does from the transactions this thread is in.
 

@@ -34,3 +34,11 @@ def pgbus_deliver_published(db: None) -> Callable[..., Any]:
     from django_pgbus.testing import deliver_published
 
     return deliver_published
+
+
+@pytest.fixture
+def pgbus_consume_stream(db: None) -> Callable[..., Any]:
+    """Return `consume_stream`: lets the groups of a stream handle what was appended, in the transaction of the test."""
+    from django_pgbus.testing import consume_stream
+
+    return consume_stream

@@ -43,7 +43,7 @@ PUBLISHED = Statement(
         UNION ALL
         SELECT id, event_id, topic, payload::text, enqueued_at, attempts FROM pgbus_dead_letters
     ) AS copy
-    WHERE copy.topic IS NOT NULL
+    WHERE strpos(copy.topic, '/') = 0 -- those of entries have one: STREAM/GROUP
     ORDER BY min(copy.id) OVER (PARTITION BY copy.event_id), copy.id
     """
 )
@@ -113,4 +113,16 @@ MAKE_PARKED_DUE = Statement(
       AND parked.due_at > statement_timestamp()
     """,
     locks=("blocked_executions",),
+)
+
+# The failed entries of a group.
+MAKE_ENTRIES_DUE = Statement(
+    sql="""
+    UPDATE pgbus_stream_exceptions AS exception
+    SET due_at = statement_timestamp()
+    WHERE exception.group_id = %(group)s::bigint
+      AND exception.status = 'ready'
+      AND exception.due_at > statement_timestamp()
+    """,
+    locks=("stream_exceptions",),
 )

@@ -148,6 +148,9 @@ class Consumer(ConnectedLoop):
                 self.drained = True
             return 3600.0
         self._say_what_is_handled_here()
+        if not self._capsules:  # It follows streams only.
+            self.idle = True
+            return max(0.0, self._declare_at - time.monotonic())
         self._hand_back(())  # What a lost connection left in our hands.
         self._read_notes()
         if time.monotonic() >= self._next_due:

@@ -11,8 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final
 
 from django.core import checks
@@ -25,6 +23,9 @@ from django_pgbus.postgres.listen import Listener
 from django_pgbus.postgres.own_connection import IMPATIENT, close, own_connection
 from django_pgbus.tasks.runnable import kind_of, load_path
 from django_pgbus.worker import doctor_sql as sql
+from django_pgbus.worker import doctor_streams
+from django_pgbus.worker.findings import Finding as Finding
+from django_pgbus.worker.findings import Grade as Grade
 from django_pgbus.worker.plan import Capsule, parse_queues
 
 LOOK_TAKES: Final = 5.0  # seconds
@@ -36,24 +37,6 @@ BACKLOG_COUNTED: Final = 10_000
 TASK_ROWS: Final = 10_000
 HOT_TABLES: Final = ("pgbus_messages", "pgbus_delayed", "pgbus_workers", "pgbus_levels")
 WORSE_HERE: Final = {"pgbus.W010"}  # missing migrations must not keep `migrate` from running, but a worker
-
-
-class Grade(StrEnum):
-    """How bad it is."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line: what was looked at, what it is like, and what to do."""
-
-    grade: Grade
-    subject: str
-    text: str
-    remedy: str = ""
 
 
 Findings = Iterator[Finding]
@@ -300,6 +283,7 @@ LOOKS: Final[dict[str, Callable[[], Findings]]] = {
     "queues": _queues,
     "tasks": _tasks,
     "events": _subscriptions,
+    "streams": doctor_streams.look,
     "autovacuum": _tables,
     "transactions": _transactions,
 }

@@ -139,3 +139,15 @@ TRANSACTIONS = Statement(
     LIMIT 1000
     """
 )
+
+# Of a group: what a worker may be handling at this moment.
+HELD_RANGES = Statement(
+    sql="""
+    SELECT lease.worker, lease.low, lease.high
+    FROM pgbus_stream_leases AS lease
+    WHERE lease.group_id = %(group)s::bigint
+      AND lease.until >= statement_timestamp()
+    ORDER BY lease.low
+    LIMIT 100
+    """
+)

@@ -22,7 +22,7 @@ from django_pgbus.postgres import Statement, is_connection_loss
 from django_pgbus.postgres.own_connection import PIN_PLANS
 from django_pgbus.streams import exceptions, groups, handling, keys, leases, logs, routing, sql
 from django_pgbus.streams.consumers import Consumer
-from django_pgbus.streams.fence import FENCE, check_session
+from django_pgbus.streams.fence import check_session
 from django_pgbus.streams.leases import TAKEN_APART_AFTER, Failure, Range
 from django_pgbus.tasks.watch import Watch
 from django_pgbus.worker.connected import ConnectedLoop
@@ -32,6 +32,8 @@ from django_pgbus.worker.plan import ProcessPlan
 HUNT: Final = 0.055  # seconds of looking on after a wake-up: a producer that has just woken does not wake again
 HUNT_PAUSE: Final = 0.004
 BLOCKED: Final = (0.005, 0.25)  # seconds between looks at a hole: a twentieth of how long it is there, within these
+# A process that follows streams and nothing else stays within one and a half statements a second.
+RARER: Final = 1.25  # intervals between two looks that nothing has asked for
 ALONE: Final = 20  # entries on their own, claimed at once
 CHECK: Final = 60.0  # seconds between looks at whether the logs are as they should be
 DECLARE_AGAIN: Final = 15.0
@@ -70,8 +72,7 @@ class Follower(ConnectedLoop):
         self._next_roll = float("inf")
         self._declare_at = 0.0
         self._draining = False
-        self.drained = False
-        self.idle = not consumers
+        self.drained = self.idle = not consumers
         self.failed = 0  # entries that failed
         self.may_claim = True
 
@@ -135,7 +136,16 @@ class Follower(ConnectedLoop):
         for lane in self._lanes:
             lane.fence.forget()
             lane.hungry = True
-        self._next_look = self._next_check = 0.0
+        # One that was killed may have ended ranges, and not written that they are done with.
+        self._next_look = self._next_check = self._next_roll = 0.0
+
+    def run(self) -> None:
+        """Follow until `stop`, then let the threads of the lanes end when they have nothing to do."""
+        try:
+            super().run()
+        finally:
+            for lane in self._lanes:
+                lane.end()
 
     def step(self) -> float:
         """Do nothing, and connect to nothing, where there is no group to follow."""
@@ -238,7 +248,7 @@ class Follower(ConnectedLoop):
         """Look at all groups, and return whether there may be something to claim."""
         lanes = {lane.group.id: lane for lane in self._lanes if lane.group is not None}
         now = time.monotonic()
-        self._next_look = now + self._plan.poll
+        self._next_look = now + self._plan.poll * RARER
         rows = groups.probe(list(lanes), self._system)
         for row in rows:
             self._note(lanes.pop(row.id), row, now)
@@ -250,7 +260,7 @@ class Follower(ConnectedLoop):
         lane.paused = row.paused
         lane.hungry = lane.lapsed = False
         lane.due_at = now + min((d for d in (row.due_in, row.lapses_in) if d is not None), default=float("inf"))
-        if (reason := self._why_refused(lane, row)) or lane.refused not in lane.log_faults:
+        if (reason := groups.why_refused(lane.consumer.name, row)) or lane.refused not in lane.log_faults:
             self._refuse(lane, reason)
         if lane.refused or lane.paused:
             lane.blocked_since = None
@@ -275,26 +285,6 @@ class Follower(ConnectedLoop):
     def _next_is_there(self, lane: Lane) -> bool:
         assert lane.group is not None
         return bool(sql.NEXT_IS_THERE.of(lane.group.stream).tuples(position=lane.claimed + 1)[0][0])
-
-    @staticmethod
-    def _why_refused(lane: Lane, row: Any) -> str | None:
-        repair = (
-            f"Stop its workers, and run `manage.py pgbus_doctor --repair-cursor {lane.consumer.name}`: it adopts the log as "
-            "it is, and never moves the cursor."
-        )
-        if row.fence != FENCE:
-            return f"its cursor was left by another version of the fence ({row.fence}, not {FENCE}). {repair}"
-        if not row.same_epoch:
-            return (
-                "its cursor belongs to another log: the stream was restored into this cluster, or its positions were begun "
-                f"anew (TRUNCATE RESTART IDENTITY, ALTER SEQUENCE). {repair}"
-            )
-        if row.head < row.claimed:
-            return (
-                f"it has claimed up to {row.claimed:,}, and the log has handed out {row.head:,} positions only. Rewind it "
-                f"to {row.head:,} or less."
-            )
-        return None
 
     # --- claiming -------------------------------------------------------------------------------------
 
@@ -436,6 +426,7 @@ class Follower(ConnectedLoop):
         if not isinstance(what, Range):
             lane.drop(what)
             self._next_look = 0.0
+            self._next_roll = min(self._next_roll, time.monotonic() + ROLL)
             return
         if handled is None:  # Its thread broke: nothing is known, so it lapses.
             lane.drop(what)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Final
 
+from django.db import connections
+
 from django_pgbus import signals
 from django_pgbus.streams import exceptions, handling
 from django_pgbus.streams.consumers import Consumer
@@ -68,7 +70,7 @@ class Lane:
         self._told = told
         self._lock = threading.Lock()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._held: dict[uuid.UUID, Range | Alone] = {}
+        self._held: set[Range | Alone] = set()
         self._waiting = 0
         self._busy = False
         self._stopping = threading.Event()
@@ -89,12 +91,12 @@ class Lane:
     def held(self) -> list[Range | Alone]:
         """Return what this process holds of the group; from any thread."""
         with self._lock:
-            return list(self._held.values())
+            return list(self._held)
 
     def put(self, job: Job) -> None:
         """Let the thread handle a job."""
         with self._lock:
-            self._held[_token(job.what)] = job.what
+            self._held.add(job.what)
             self._waiting += 1
         self._jobs.put(job)
         if self._thread is None:
@@ -105,8 +107,7 @@ class Lane:
     def drop(self, what: Range | Alone) -> None:
         """Forget what is committed, handed back or lost."""
         with self._lock:
-            if self._held.get(_token(what)) is what:
-                del self._held[_token(what)]
+            self._held.discard(what)
 
     def stop(self) -> None:
         """Begin nothing more, and leave what has not begun."""
@@ -149,6 +150,8 @@ class Lane:
             self.ended.append(Ended(job, handled, time.monotonic() - began))
             self._busy = False
             self._told()
+        self._busy = False
+        connections.close_all()
 
     def _next(self) -> Job | None:
         if self._jobs.empty():
@@ -183,7 +186,3 @@ class Lane:
                 low=alone.position - 1,
                 high=alone.position,
             )
-
-
-def _token(what: Range | Alone) -> uuid.UUID:
-    return what.token

@@ -93,7 +93,7 @@ class ProcessPlan:
             value = getattr(self, name)
             if value is not None and not low <= value < math.inf:
                 raise ValueError(f"{name.replace('_', ' ')} must be a number from {low:g} on, not {value!r}.")
-        if not self.capsules:
+        if not self.capsules and not self.streams:
             raise ValueError("A worker needs at least one queue; write '*' for every queue.")
         if self.burst and self.reload:
             raise ValueError("A worker that ends when its queues are empty cannot reload: drop --burst or --reload.")
@@ -160,9 +160,11 @@ def make_plan(
     Return a plan: what is given, and the settings for the rest. Raises ValueError with a sentence.
 
     `events` adds a group for all queues of events to those that `queues` names; with none named it is the only one. Where
-    queues are named, streams are followed only if `streams` names them too.
+    queues are named, streams are followed only if `streams` names them too; and where only streams are named, no queue is
+    worked on.
     """
     settings = get_settings()
+    streams_alone = streams is not None and queues is None and not events
     if events:
         queues = ANY_EVENT_QUEUE if queues is None else f"{queues}; {ANY_EVENT_QUEUE}"
     if streams is None:
@@ -170,7 +172,9 @@ def make_plan(
     if health is None and settings.HEALTH_PORT is not None:
         health = ("", settings.HEALTH_PORT)
     process = ProcessPlan(
-        capsules=parse_queues(
+        capsules=()
+        if streams_alone
+        else parse_queues(
             settings.QUEUES if queues is None else queues,
             threads=settings.THREADS if threads is None else threads,
             excluded=excluded or "",

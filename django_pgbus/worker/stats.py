@@ -79,6 +79,8 @@ def serving(queue: str, among: Iterable[WorkerStats]) -> list[WorkerStats]:
 
 @lru_cache(maxsize=256)
 def _capsules(queues: str) -> tuple[Capsule, ...] | None:
+    if not queues:  # it follows streams only
+        return ()
     try:
         return parse_queues(queues, threads=1)
     except ValueError:  # written by another version: better no warning than a wrong one

@@ -44,6 +44,8 @@ SWEEPS: Final = (
     Sweep("sum counts of events", 60, idempotency.sum_counts, idempotency.ROWS),
     Sweep("purge counts of events", 300, idempotency.purge_counts, idempotency.BATCH),
     Sweep("make partitions ahead", 10, streams.make_partitions_ahead),
+    Sweep("write how far groups are", 60, streams.roll_forward),
+    Sweep("purge failed entries", 300, streams.purge_dead, streams.BATCH),
     Sweep("drop old partitions", 60, streams.drop_old_partitions),
     Sweep("trim short logs", 60, streams.trim_tail, streams.BATCH),
     Sweep("purge dead letters", 300, sweeps.purge_dead_letters, sweeps.BATCH),

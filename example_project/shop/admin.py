@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from shop.models import AuditEntry, Customer, Order, Payment, Receipt, Run, SalesDay, StockMovement, Welcome
+from shop.models import AuditEntry, Customer, DayTotal, Order, Payment, Receipt, Run, SalesDay, StockMovement, Welcome
 
 
 @admin.register(Customer)
@@ -69,6 +69,15 @@ class SalesDayAdmin(admin.ModelAdmin):
     """What was sold on each day."""
 
     list_display = ("day", "orders", "quantity", "amount")
+    date_hierarchy = "day"
+
+
+@admin.register(DayTotal)
+class DayTotalAdmin(admin.ModelAdmin):
+    """What the readers of the ledger have added up."""
+
+    list_display = ("day", "kept_by", "orders", "amount")
+    list_filter = ("kept_by",)
     date_hierarchy = "day"
 
 

@@ -21,6 +21,7 @@ from django_pgbus import Batch
 from django_pgbus.models import Archived, DeadLetter
 from shop import receipts, rows, runs
 from shop.closing_events import add_events
+from shop.closing_ledger import add_ledger
 from shop.gateway import Gateway
 from shop.importing import Imported
 from shop.jobs import PATH, open_jobs
@@ -83,6 +84,7 @@ def close(
     _add_receipts(closing, stuck)
     closing.reasons = [why(letter) for letter in dead]
     add_events(closing, repeated)
+    add_ledger(closing)
     _add_limits(closing)
     _add_jobs(closing, dead, killed)
     closing.reasons += [f"line {line} refused: {reason}" for line, reason in imported.refused]

@@ -19,6 +19,7 @@ NEXT = {
         "handlers.count_sales",
         "handlers.welcome",
         "handlers.audit",
+        "streams.keep_totals",  # no job: what the entry of the ledger is waited for
     ),
     "tasks.charge_customer": ("tasks.call_gateway",),
     "tasks.call_gateway": ("tasks.send_receipt", "handlers.audit"),

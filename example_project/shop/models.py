@@ -1,7 +1,8 @@
 """
 What the shop knows: customers, their orders, what was paid and what was mailed, and which limited jobs ran when.
 
-And what the handlers of events keep: the stock, the sales of each day, who was welcomed, and every event there was.
+And what the handlers of events keep: the stock, the sales of each day, who was welcomed, and every event there was; and
+what the readers of the ledger add up.
 """
 
 from __future__ import annotations
@@ -140,6 +141,24 @@ class SalesDay(models.Model):
 
     def __str__(self) -> str:
         return f"Sales of {self.day}"
+
+
+class DayTotal(models.Model):
+    """What the orders of a day come to, as one group of the ledger's readers has added it up."""
+
+    id = models.BigAutoField(primary_key=True)
+    kept_by = models.CharField(_("kept by"), max_length=20)
+    day = models.DateField(_("day"))
+    orders = models.IntegerField(_("orders"), default=0)
+    amount = models.DecimalField(_("amount"), max_digits=12, decimal_places=2, default=0)
+
+    class Meta:
+        verbose_name = _("total of a day")
+        verbose_name_plural = _("totals by day")
+        constraints = [models.UniqueConstraint(fields=["kept_by", "day"], name="shop_daytotal_once")]
+
+    def __str__(self) -> str:
+        return f"{self.day}, by {self.kept_by}"
 
 
 class Welcome(models.Model):

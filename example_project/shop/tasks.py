@@ -7,7 +7,8 @@ The first three are `transactional`: what they write, the next task they enqueue
 so each has exactly one effect. The gateway and the mail stand outside the database; there "once" comes from asking by
 order number, and the next step is enqueued by the transaction that records the answer.
 
-Who else wants to know of an order hears of it by an event (`events.py`), published in the same transactions.
+Who else wants to know of an order hears of it by an event (`events.py`), published in the same transactions. And each order
+is an entry of the ledger (`streams.py`), appended in the transaction that writes it.
 
 The rows of a file are a batch (`importing.py`): when all of them are through `import_order`, `mail_report` is enqueued, and
 `mail_broken_rows` if any gave up.
@@ -22,7 +23,7 @@ from typing import Any, Final
 from django.db import transaction
 
 from django_pgbus import ensures_uniqueness, limits_concurrency, task
-from shop import events, orders, payments, receipts, reports, rows, runs
+from shop import events, orders, payments, receipts, reports, rows, runs, streams
 from shop.models import Order
 
 CALLS_AT_ONCE: Final = 4  # of the gateway, which allows no more
@@ -52,7 +53,7 @@ def import_order(row: dict[str, Any], line: int | None = None) -> dict[str, Any]
 
 @task(queue_name="orders", transactional=True, backoff=unless_broken)
 def write_order(row: dict[str, Any]) -> dict[str, Any]:
-    """Write the order and its customer; tell of a new one, and hand it on to be paid."""
+    """Write the order and its customer; tell of a new one, hand it on to be paid, and enter it in the ledger."""
     order = rows.from_json(row)
     written = orders.write(order)
     if written:
@@ -61,6 +62,8 @@ def write_order(row: dict[str, Any]) -> dict[str, Any]:
         charge_customer.enqueue(order.order_id, order.customer_id)
     elif written:
         send_receipt.enqueue(order.order_id)
+    if written:
+        streams.enter(order)  # last: whoever reads the ledger waits for a position until its transaction has ended
     return {"order": order.order_id, "written": written > 0}
 
 

@@ -18,14 +18,17 @@ from django_pgbus.models import (
     BlockedExecution,
     DeadLetter,
     Delayed,
+    EntryException,
     Message,
     Semaphore,
+    StreamLog,
     Subscription,
     UniquenessKey,
     Worker,
 )
 from django_pgbus.postgres import Statement
 from tests.admin import rows
+from tests.admin.stream_rows import a_dead, a_group, a_lease, a_stream
 
 Login = Callable[..., Client]
 UP_SINCE = "pg_postmaster_start_time()"
@@ -44,6 +47,8 @@ class Places:
     lock: UniquenessKey
     batch: Batch
     subscription: Subscription
+    stream: StreamLog
+    failed: EntryException
 
 
 @pytest.fixture
@@ -61,6 +66,9 @@ def places() -> Places:
     worker = rows.a_worker()
     ready, delayed = rows.a_message(), rows.a_delayed()
     rows.a_slot(ready.pk)
+    stream = a_stream(entries=9)
+    group = a_group(stream, claimed=7)
+    a_lease(group, 5, 7)
     return Places(
         ready,
         rows.a_running(worker.id),
@@ -73,6 +81,8 @@ def places() -> Places:
         rows.a_lock(delayed.pk),
         rows.a_batch(1),
         rows.a_subscription(),
+        stream,
+        a_dead(group, 3),
     )
 
 

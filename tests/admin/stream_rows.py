@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -22,18 +24,31 @@ GONE_CONSUMER = "shop.consumers.renamed_last_week"
 
 def a_stream(name: str = "ledger", entries: int = 0, **options: Any) -> StreamLog:
     """Return a stream with so many entries; one that `migrate` has made of what is declared makes room for it."""
-    streams.pop(name, None)
     StreamLog.objects.filter(name=name).delete()
     logs.forget(name)
-    stream = Stream(name, **options)
-    stream.ensure()
-    if entries:
-        stream.append_many([{"n": nth} for nth in range(1, entries + 1)])
+    with undeclared(name):
+        stream = Stream(name, **options)
+        stream.ensure()
+        if entries:
+            stream.append_many([{"n": nth} for nth in range(1, entries + 1)])
     return StreamLog.objects.get(name=name)
 
 
 def append(stream: StreamLog, *payloads: Any) -> None:
-    Stream(stream.name).append_many(list(payloads))
+    with undeclared(stream.name):
+        Stream(stream.name).append_many(list(payloads))
+
+
+@contextmanager
+def undeclared(name: str) -> Iterator[None]:
+    """Leave nothing declared behind: whoever migrates or flushes next would make it."""
+    before = streams.pop(name, None)
+    try:
+        yield
+    finally:
+        streams.pop(name, None)
+        if before is not None:
+            streams[name] = before
 
 
 def skip(stream: StreamLog, positions: int = 1) -> None:

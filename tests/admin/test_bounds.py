@@ -13,8 +13,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from django_pgbus.admin import bounds
-from django_pgbus.models import Archived, Batch, BlockedExecution, DeadLetter, Delayed, Message
+from django_pgbus.models import Archived, Batch, BlockedExecution, DeadLetter, Delayed, Message, StreamLog
 from tests.admin import rows
+from tests.admin.stream_rows import a_group, a_stream
 
 pytestmark = pytest.mark.django_db
 
@@ -59,6 +60,17 @@ SEED = [
         )
     ),
 ]
+OF_A_STREAM = [
+    """INSERT INTO pgbus_stream_{id} (payload) SELECT '1' FROM generate_series(1, %s)""",
+    """INSERT INTO pgbus_stream_exceptions (group_id, position, status, payload, failed_at)
+       SELECT {group}, (SELECT coalesce(max(position), 0) FROM pgbus_stream_exceptions) + n,
+              (ARRAY['ready', 'running', 'dead'])[1 + n %% 3],
+              CASE WHEN n %% 3 = 2 THEN '1'::json END, statement_timestamp()
+       FROM generate_series(1, %s) AS n""",
+    """INSERT INTO pgbus_stream_leases (token, group_id, low, high, worker, until)
+       SELECT gen_random_uuid(), {group}, n, n + 1, gen_random_uuid(), statement_timestamp()
+       FROM generate_series(1, %s) AS n""",
+]
 LISTS = {
     "message": ["", "?state=ready", "?state=running", "?queue=q1", "?q=import", "?q=nothing", "?q=1", "?o=1"],
     "delayed": ["", "?reason=retry", "?reason=snoozed", "?queue=q1", "?q=import", "?q=nothing"],
@@ -76,6 +88,7 @@ LISTS = {
     ],
     "batch": ["", "?state=open", "?state=finished", "?q=1", "?q=nothing", "?o=0"],
     "semaphore": ["", "?q=k1", "?q=nothing", "release/?key=k1", "discard_parked/?key=k1", "discard_lock/?key=u1&job=1"],
+    "streamlog": ["", "?q=ledger", "?q=nothing"],
     "queuestate": [""],
     "worker": [""],
 }
@@ -85,13 +98,18 @@ def seed(number: int) -> None:
     with connection.cursor() as cursor:
         for statement in SEED:
             cursor.execute(statement, [number])
+        stream = StreamLog.objects.filter(name="ledger").first() or a_stream()
+        group = stream.groups.first() or a_group(stream, claimed=5)
+        for statement in OF_A_STREAM:
+            cursor.execute(statement.format(id=stream.pk, group=group.pk), [number])
         cursor.execute(
             "UPDATE pgbus_messages SET leased_until = statement_timestamp() + interval '1 h', "
             "claimed_at = statement_timestamp() WHERE id IN (SELECT id FROM pgbus_messages "
             "ORDER BY position LIMIT 3)"
         )
         cursor.execute(
-            "ANALYZE pgbus_messages, pgbus_delayed, pgbus_archive, pgbus_dead_letters, pgbus_blocked_executions,"
+            "ANALYZE pgbus_stream_exceptions, pgbus_stream_leases,"
+            " pgbus_messages, pgbus_delayed, pgbus_archive, pgbus_dead_letters, pgbus_blocked_executions,"
             " pgbus_semaphores, pgbus_semaphore_slots, pgbus_uniqueness_keys, pgbus_batches, pgbus_batch_counts"
         )
 
@@ -100,6 +118,10 @@ def pages() -> list[str]:
     addresses = [reverse(f"admin:pgbus_{model}_changelist") + query for model, all in LISTS.items() for query in all]
     batch = Batch.objects.order_by("pk").first()
     addresses.append(reverse("admin:pgbus_batch_change", args=[batch.pk]))
+    stream = StreamLog.objects.get(name="ledger")
+    about = {"stream": stream.pk, "group": "totals", "to": "beginning"}
+    addresses.append(reverse("admin:pgbus_streamlog_change", args=[stream.pk]))
+    addresses += [reverse(f"admin:pgbus_streamlog_{name}", query=about) for name in ("pause", "rewind", "discard_dead")]
     for model in (Message, Delayed, Archived, DeadLetter, BlockedExecution):
         job = model._default_manager.order_by("pk").first()
         addresses.append(reverse(f"admin:pgbus_{model._meta.model_name}_change", args=[job.pk]))
@@ -121,6 +143,7 @@ def asked(client: Client) -> dict[str, list[str]]:
 @pytest.mark.slow
 def test_twenty_thousand_rows_take_as_many_queries_as_ten(admin_client: Client) -> None:
     rows.a_worker()
+    StreamLog.objects.all().delete()
     seed(10)
     few = {address: len(sent) for address, sent in asked(admin_client).items()}
     seed(20_000)
@@ -131,6 +154,7 @@ def test_twenty_thousand_rows_take_as_many_queries_as_ten(admin_client: Client) 
 
 def test_nothing_counts_without_an_end(admin_client: Client) -> None:
     rows.a_worker()
+    StreamLog.objects.all().delete()
     seed(60)
     for address, sent in asked(admin_client).items():
         for sql in sent:

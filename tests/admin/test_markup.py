@@ -163,6 +163,8 @@ def test_no_page_of_ours_brings_a_script_or_style_of_its_own(places: Any, admin_
         "deadletter",
         "blockedexecution",
         "batch",
+        "subscription",
+        "streamlog",
         "semaphore",
         "queuestate",
         "worker",

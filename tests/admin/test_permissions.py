@@ -17,13 +17,18 @@ from django_pgbus.models import (
     Batch,
     BatchCount,
     BlockedExecution,
+    ConsumerGroup,
+    Cursor,
     DeadLetter,
     Delayed,
+    EntryException,
     Level,
     Message,
     QueueState,
+    RangeLease,
     Semaphore,
     Slot,
+    StreamLog,
     Subscription,
     UniquenessKey,
     Worker,
@@ -44,6 +49,11 @@ TABLES = [
     Slot,
     UniquenessKey,
     Subscription,
+    StreamLog,
+    ConsumerGroup,
+    Cursor,
+    RangeLease,
+    EntryException,
     QueueState,
     Level,
     Worker,
@@ -60,6 +70,7 @@ VIEWS = {
     "blockedexecution": "view_blockedexecution",
     "batch": "view_batch",
     "subscription": "view_subscription",
+    "streamlog": "view_streamlog",
     "semaphore": "view_semaphore",
     "queuestate": "view_queuestate",
     "worker": "view_worker",
@@ -71,6 +82,14 @@ DECISIONS = {
     ("deadletter", "discard"): "discard_dead_letter",
     ("blockedexecution", "discard"): "discard_job",
     ("subscription", "unbind"): "unbind_subscription",
+    ("streamlog", "pause"): "pause_group",
+    ("streamlog", "resume"): "pause_group",
+    ("streamlog", "rewind"): "rewind_group",
+    ("streamlog", "override"): "override_retention",
+    ("streamlog", "redrive"): "redrive_entry",
+    ("streamlog", "discard"): "discard_entry",
+    ("streamlog", "redrive_dead"): "redrive_entry",
+    ("streamlog", "discard_dead"): "discard_entry",
     ("semaphore", "release"): "release_slot",
     ("semaphore", "discard_parked"): "discard_parked",
     ("semaphore", "discard_lock"): "discard_lock",
@@ -102,6 +121,11 @@ def address(model: str, view: str, places: Places) -> str:
     if model == "subscription":
         bound = places.subscription
         return reverse(f"admin:pgbus_{model}_{view}", query={"handler": bound.handler, "pattern": bound.pattern})
+    if model == "streamlog" and (model, view) in DECISIONS:
+        about = {"stream": places.stream.pk, "group": "totals", "entry": places.failed.pk, "to": "beginning"}
+        return reverse(f"admin:pgbus_{model}_{view}", query=about)
+    if view == "entry":
+        return reverse(f"admin:pgbus_{model}_{view}", args=[places.stream.pk, places.failed.pk])
     keys = {
         "message": places.ready.pk,
         "delayed": places.delayed.pk,
@@ -109,6 +133,7 @@ def address(model: str, view: str, places: Places) -> str:
         "deadletter": places.dead.pk,
         "blockedexecution": places.parked.pk,
         "batch": places.batch.pk,
+        "streamlog": places.stream.pk,
         "queuestate": "default",
     }
     return reverse(f"admin:pgbus_{model}_{view}", args=[keys[model]])
@@ -138,7 +163,7 @@ def dump() -> str:
 def test_every_decision_has_a_url_of_its_own() -> None:
     assert set(DECISIONS) <= set(urls())
     pages = {page for _, page in urls()}
-    assert pages == {"changelist", "add", "change", "delete", "history", *(page for _, page in DECISIONS)}
+    assert pages == {"changelist", "add", "change", "delete", "history", "entry", *(page for _, page in DECISIONS)}
 
 
 @pytest.mark.parametrize(("model", "view"), urls())
@@ -187,7 +212,7 @@ def test_only_a_post_to_a_decision_changes_anything(
         getattr(admin_client, method)(path)
         more = "&" if "?" in path else "?"
         getattr(admin_client, method)(
-            f"{path}{more}post=yes&action=discard&_selected_action={places.ready.pk}&up_to=99"
+            f"{path}{more}post=yes&action=discard&_selected_action={places.ready.pk}&up_to=99&after=0&drops=yes"
         )
     assert dump() == before
 
@@ -206,8 +231,10 @@ def test_decisions_are_offered_only_to_those_who_may(model: str, places: Places,
     client = login(VIEWS[model])
     path = reverse(f"admin:pgbus_{model}_changelist")
     pages = [path]
-    if model in {"message", "delayed", "archived", "deadletter", "blockedexecution", "batch"}:
+    if model in {"message", "delayed", "archived", "deadletter", "blockedexecution", "batch", "streamlog"}:
         pages.append(address(model, "change", places))
+    if model == "streamlog":
+        pages.append(address(model, "entry", places))
     for page in pages:
         text = client.get(page).content.decode()
         assert "/discard/" not in text
@@ -215,6 +242,9 @@ def test_decisions_are_offered_only_to_those_who_may(model: str, places: Places,
         assert "/pause/" not in text
         assert "/release/" not in text
         assert "/unbind/" not in text
+        assert "/rewind/" not in text
+        assert "/override/" not in text
+        assert "/redrive_" not in text
         assert "/discard_" not in text
         assert 'name="action"' not in text
 

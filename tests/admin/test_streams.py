@@ -43,6 +43,12 @@ pytestmark = pytest.mark.django_db
 SECRET = "tok_live_31337"
 
 
+@pytest.fixture(autouse=True)
+def nothing_declared() -> None:
+    """Begin without the streams that `post_migrate` may have made of what is loaded."""
+    StreamLog.objects.all().delete()
+
+
 def listed(client: Client, **query: Any) -> Any:
     response = client.get(reverse("admin:pgbus_streamlog_changelist", query=query))
     assert response.status_code == 200
@@ -78,7 +84,7 @@ def only(stream: StreamLog) -> stats.GroupState:
 def standing(stream: StreamLog) -> Any:
     state = stats.stream(stream.pk)
     assert state is not None
-    return stream_words.standing(state, state.groups[0], situation())
+    return stream_words.standing(state.groups[0])
 
 
 def held(stream: StreamLog) -> str:
@@ -364,6 +370,22 @@ def test_the_list_tells_the_worst_of_each_stream(admin_client: Client) -> None:
     assert listed(admin_client, q="a\x00b")["search"] == "ab"
 
 
+def test_the_index_warns_of_what_needs_a_person(admin_client: Client, login: Login) -> None:
+    index = reverse("admin:app_list", args=["pgbus"])
+    assert "consumer group" not in text(admin_client, index).lower()
+    stream = a_stream(entries=10)
+    a_dead(a_group(stream, "audit", claimed=10, paused_at=rows.now()), 3)
+    a_group(stream, "mail", claimed=11)
+    a_group(stream, "totals", claimed=10)
+    said = text(admin_client, index)
+    assert "A consumer group refuses to work: ledger/mail." in said
+    assert "Paused consumer group: ledger/audit." in said
+    assert "1 dead letter of a stream waits for a person." in said
+    assert "ledger/" not in text(login("view_queuestate"), index)
+    StreamLog.objects.all().delete()
+    assert "ledger/" not in text(admin_client, index)
+
+
 def test_the_list_has_an_end(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stats, "MOST_STREAMS", 2)
     monkeypatch.setattr(stats, "OF_EACH", 1)
@@ -425,7 +447,7 @@ def test_many_partitions_are_shown_by_their_ends(admin_client: Client, monkeypat
     monkeypatch.setattr("django_pgbus.admin.streams.MOST_PARTITIONS_SHOWN", 2)
     stream = a_stream(entries=45, partition_size=10)
     found = shown(admin_client, stream)["partitions"]
-    assert found["rows"][0]["lower"] == "0"
+    assert found["rows"][0]["lower"] == "1"
     assert (len(found["rows"]), found["most"]) == (2, "2")
     assert int(found["all"]) >= 5
 
@@ -503,7 +525,7 @@ def test_a_rewind_asks_where_to_and_then_names_how_many(admin_client: Client) ->
     assert "claimed entries up to position 50" in text(admin_client, decision("rewind", stream, group="totals"))
     path = decision("rewind", stream, group="totals", to="position", position=20)
     asked = ask(admin_client, path)
-    assert asked.context["title"] == "Handle 20 entries again with group totals?"
+    assert asked.context["title"] == "Handle 20 entries of stream ledger again with group totals?"
     assert "not undone" in asked.context["warning"]
     assert logged() == []
     response = confirm(admin_client, path)
@@ -519,7 +541,7 @@ def test_a_rewind_to_the_beginning_says_what_is_not_kept(admin_client: Client) -
     a_group(stream, claimed=30)
     path = decision("rewind", stream, group="totals", to="beginning")
     asked = ask(admin_client, path)
-    assert asked.context["title"] == "Handle 18 entries again with group totals?"
+    assert asked.context["title"] == "Handle 18 entries of stream ledger again with group totals?"
     assert asked.context["stands"].startswith("Entries before position 13 are not kept any more")
     confirm(admin_client, path)
     assert Cursor.objects.get().claimed == 0
@@ -531,9 +553,12 @@ def test_beyond_what_is_counted_a_rewind_names_an_estimate(admin_client: Client)
         cursor.execute(f"INSERT INTO pgbus_stream_{stream.pk} (payload) SELECT '1' FROM generate_series(1, 12344)")
     a_group(stream, claimed=12_345)
     path = decision("rewind", stream, group="totals", to="beginning")
-    assert ask(admin_client, path).context["title"] == "Handle about 12,300 entries again with group totals?"
+    assert (
+        ask(admin_client, path).context["title"]
+        == "Handle about 12,300 entries of stream ledger again with group totals?"
+    )
     path = decision("rewind", stream, group="totals", to="position", position=2345)
-    assert ask(admin_client, path).context["title"] == "Handle 10,000 entries again with group totals?"
+    assert ask(admin_client, path).context["title"] == "Handle 10,000 entries of stream ledger again with group totals?"
 
 
 @pytest.mark.parametrize("position", ["", "-1", "7", "8", "1.5", "x", "\N{FULLWIDTH DIGIT ONE}", "1" * 40])
@@ -741,7 +766,6 @@ def test_as_many_questions_for_thousands_of_rows_as_for_ten(admin_client: Client
 
 
 def test_a_list_of_streams_asks_once_more_for_each() -> None:
-    StreamLog.objects.all().delete()
     asked = []
     for number in (1, 4):
         for nth in range(number):

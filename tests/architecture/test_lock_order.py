@@ -14,7 +14,18 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from django_pgbus import Batch
-from django_pgbus.models import EventCount, Message, ProcessedEvent, Semaphore, Slot, UniquenessKey
+from django_pgbus.models import (
+    ConsumerGroup,
+    Cursor,
+    EntryException,
+    EventCount,
+    Message,
+    ProcessedEvent,
+    Semaphore,
+    Slot,
+    StreamLog,
+    UniquenessKey,
+)
 from django_pgbus.postgres import LOCK_ORDER
 from django_pgbus.queues import sql
 from django_pgbus.queues.line import Line
@@ -154,6 +165,15 @@ class World:
         UniquenessKey.objects.create(key="lost", message_id=10**15, strategy="until_executed", queue="default")
         Semaphore.objects.create(key="unused", capacity=1)
         self._fill_logs()
+        self._leave_a_group(old)
+
+    @staticmethod
+    def _leave_a_group(old: Any) -> None:
+        """A group whose worker ended before it wrote how far it is, with a failed entry that nobody has looked at."""
+        logs.ensure("left", retention=None, partition_size=100)
+        group = ConsumerGroup.objects.create(stream=StreamLog.objects.get(name="left"), name="left", handler="left")
+        Cursor.objects.create(group=group, claimed=5, fence=1, epoch="")
+        EntryException.objects.create(group=group, position=1, status="dead", failed_at=old, payload="{}")
 
     @staticmethod
     def _fill_logs() -> None:

@@ -3,7 +3,8 @@ Run a benchmark and print what it found.
 
     python tests/benchmarks/run.py BENCH [--json] [--runs 5]
 
-BENCH is jobs, enqueue, latency, depth, snapshot, idle, commits, burst, hotkey, batch, events, storm, or all of them.
+BENCH is jobs, enqueue, latency, depth, snapshot, idle, commits, burst, hotkey, batch, events, streams, storm, or all of
+them.
 
 A small table for people; with `--json` one JSON object as the last line. README.md says how to read it.
 """
@@ -39,6 +40,7 @@ BENCHES = (
     "hotkey",
     "batch",
     "events",
+    "streams",
     "storm",
 )
 BUSY = 1.0

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from django_pgbus.models import Archived, DeadLetter, Message, QueueState, Subscription
+from django_pgbus.models import Archived, Cursor, DeadLetter, EntryException, Message, QueueState, Subscription
 from tests.browser.published import Published, published_events
 from tests.browser.shop import Shop, a_busy_shop
+from tests.browser.streamed import some_streams
 from tests.browser.test_pages import keep, violations
 
 # All databases: the live server's requests close what connections earlier tests have left open.
@@ -124,3 +125,34 @@ def test_a_page_fits_a_narrow_screen(name: str, shop: Shop, opened: Any) -> None
     keep(page, f"narrow-{name}")
     assert violations(page) == []
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_a_group_is_rewound_to_a_position(admin_user: Any, opened: Any) -> None:
+    streams = some_streams()
+    page = opened(reverse("admin:pgbus_streamlog_change", args=[streams.ledger.pk]))
+    reach(page, "a[href*='/rewind/'][href$='group=totals']")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/rewind/?**")
+    reach(page, "#pgbus-position")
+    page.keyboard.type("55000")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**position=55000**")
+    reach(page, "input[type=submit]")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/change/")
+    assert "Group totals was rewound to position 55,000" in page.content()
+    assert Cursor.objects.get(group=streams.totals).claimed == 55_000
+
+
+def test_failed_entries_are_chosen_and_discarded(admin_user: Any, opened: Any) -> None:
+    streams = some_streams()
+    page = opened(reverse("admin:pgbus_streamlog_change", args=[streams.ledger.pk]))
+    reach(page, f"input[name=entry][value='{streams.masked.pk}']")
+    page.keyboard.press("Space")
+    reach(page, "input[type=submit][formaction$='/discard/']")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/discard/?*entry={streams.masked.pk}")
+    reach(page, "input[type=submit]")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/change/")
+    assert not EntryException.objects.filter(pk=streams.masked.pk).exists()

@@ -13,6 +13,7 @@ from django.urls import reverse
 from tests.browser.batched import Batches, some_batches
 from tests.browser.published import Published, published_events
 from tests.browser.shop import Shop, a_busy_shop
+from tests.browser.streamed import Streamed, some_streams
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 # All databases: the live server's requests close what connections earlier tests have left open.
@@ -90,6 +91,48 @@ OF_EVENTS: dict[str, Callable[[Published], str]] = {
     "copy-dead": lambda events: reverse("admin:pgbus_deadletter_change", args=[events.dead.pk]),
     "copy-gone": lambda events: reverse("admin:pgbus_deadletter_change", args=[events.gone.pk]),
 }
+
+
+def of_ledger(page: str, **query: Any) -> Callable[[Streamed], str]:
+    return lambda streams: reverse(f"admin:pgbus_streamlog_{page}", query={"stream": streams.ledger.pk, **query})
+
+
+def failed(which: str) -> Callable[[Streamed], str]:
+    def path(streams: Streamed) -> str:
+        entry = getattr(streams, which)
+        return reverse("admin:pgbus_streamlog_entry", args=[entry.group.stream_id, entry.pk])
+
+    return path
+
+
+OF_STREAMS: dict[str, Callable[[Streamed], str]] = {
+    "index-streams": lambda streams: reverse("admin:app_list", args=["pgbus"]),
+    "streams": lambda streams: reverse("admin:pgbus_streamlog_changelist"),
+    "streams-nothing": lambda streams: reverse("admin:pgbus_streamlog_changelist", query={"q": "no such stream"}),
+    "stream": lambda streams: reverse("admin:pgbus_streamlog_change", args=[streams.ledger.pk]),
+    "stream-of-a-group": lambda streams: reverse(
+        "admin:pgbus_streamlog_change", args=[streams.ledger.pk], query={"group": "mail"}
+    ),
+    "stream-calm": lambda streams: reverse("admin:pgbus_streamlog_change", args=[streams.calm.pk]),
+    "stream-empty": lambda streams: reverse("admin:pgbus_streamlog_change", args=[streams.empty.pk]),
+    "entry-masked": failed("masked"),
+    "entry-gone": failed("gone"),
+    "entry-retried": failed("retried"),
+    "entry-waits": failed("waits"),
+    "confirm-pause-group": of_ledger("pause", group="totals"),
+    "rewind": of_ledger("rewind", group="totals"),
+    "rewind-refused": of_ledger("rewind", group="totals", to="position", position="99999999"),
+    "confirm-rewind": of_ledger("rewind", group="totals", to="position", position="55000"),
+    "confirm-rewind-all": of_ledger("rewind", group="totals", to="beginning"),
+    "confirm-override": of_ledger("override"),
+    "confirm-discard-dead": of_ledger("discard_dead", group="search-index"),
+    "confirm-redrive-entry": lambda streams: of_ledger("redrive", entry=streams.masked.pk)(streams),
+}
+
+
+@pytest.fixture
+def streams(admin_user: Any) -> Streamed:
+    return some_streams()
 
 
 @pytest.fixture
@@ -179,6 +222,30 @@ def test_the_list_of_batches_fits_an_ordinary_screen(batches: Batches, opened: A
     page = opened(OF_BATCHES["batches"](batches))
     assert page.evaluate(
         "() => [...document.querySelectorAll('.results')].every(one => one.scrollWidth <= one.clientWidth)"
+    )
+
+
+@pytest.mark.parametrize("name", OF_STREAMS)
+def test_a_page_of_streams_is_accessible_in_light_and_dark(
+    name: str, streams: Streamed, strict: None, opened: Any, complaints: list[str]
+) -> None:
+    assert_clean(opened, complaints, OF_STREAMS[name](streams), name)
+
+
+@pytest.mark.parametrize("name", ["streams", "stream", "entry-masked", "rewind", "confirm-rewind"])
+def test_a_page_of_streams_fits_a_narrow_screen(name: str, streams: Streamed, opened: Any) -> None:
+    page = opened(OF_STREAMS[name](streams))
+    page.set_viewport_size({"width": 390, "height": 800})
+    keep(page, f"narrow-{name}")
+    assert violations(page) == []
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+
+
+@pytest.mark.parametrize("name", ["streams", "stream"])
+def test_a_page_of_streams_fits_an_ordinary_screen(name: str, streams: Streamed, opened: Any) -> None:
+    page = opened(OF_STREAMS[name](streams))
+    assert page.evaluate(
+        "() => [...document.querySelectorAll('.pgbus-scroll')].every(one => one.scrollWidth <= one.clientWidth)"
     )
 
 

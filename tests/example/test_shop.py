@@ -37,6 +37,7 @@ from shop import (
     reports,
     rows,
     runs,
+    streams,
     tasks,
     welcomes,
 )
@@ -44,7 +45,18 @@ from shop.demo import repeats
 from shop.demo.fresh import empty_shop
 from shop.demo.progress import Progress
 from shop.gateway import Gateway
-from shop.models import AuditEntry, Customer, Order, Payment, Receipt, Run, SalesDay, StockMovement, Welcome
+from shop.models import (
+    AuditEntry,
+    Customer,
+    DayTotal,
+    Order,
+    Payment,
+    Receipt,
+    Run,
+    SalesDay,
+    StockMovement,
+    Welcome,
+)
 
 from django_pgbus import Batch, Event, TaskSuperseded, publish
 from django_pgbus.events.handlers import handlers as declared
@@ -60,9 +72,11 @@ from django_pgbus.models import (
     UniquenessKey,
 )
 from django_pgbus.models import Batch as BatchRow
+from django_pgbus.streams.consumers import consumers
 from django_pgbus.testing import (
     assert_not_published,
     assert_published,
+    consume_stream,
     declare_subscriptions,
     deliver_published,
     published,
@@ -532,6 +546,44 @@ class Handlers(TestCase):
         return assert_published(events.CREATED, count=1)
 
 
+class Ledger(TestCase):
+    def days(self, group: str) -> list[tuple[date, int, Decimal]]:
+        return list(DayTotal.objects.filter(kept_by=group).order_by("day").values_list("day", "orders", "amount").all())
+
+    def test_a_new_order_is_entered_once_by_the_transaction_that_writes_it(self) -> None:
+        begin = streams.ledger.head()
+        for _ in range(2):
+            tasks.write_order.call(row().as_json())
+        (entry,) = streams.ledger.read(begin)
+        assert entry.payload == {"order_id": 17, "day": "1997-01-18", "amount": "29.73"}
+
+    def test_what_is_rolled_back_is_not_entered(self) -> None:
+        begin = streams.ledger.head()
+        with transaction.atomic():
+            tasks.write_order.call(row().as_json())
+            transaction.set_rollback(True)
+        assert streams.ledger.read(begin) == []
+
+    def test_totals_are_kept_by_day_and_a_recount_arrives_at_the_same(self) -> None:
+        for changes in ({}, {"amount": "5.10"}, {"placed_on": "1997-01-19"}):
+            streams.enter(row(**changes))
+        assert consume_stream(streams.ledger, streams.TOTALS) == 3
+        streams.enter(row(placed_on="1997-01-19", amount="0.00"))
+        assert consume_stream(streams.ledger, streams.TOTALS) == 1
+        wanted = [(date(1997, 1, 18), 2, Decimal("34.83")), (date(1997, 1, 19), 2, Decimal("29.73"))]
+        assert self.days(streams.TOTALS) == wanted
+        assert self.days(streams.RECOUNT) == []
+        assert streams.behind([streams.TOTALS, streams.RECOUNT]) >= 4
+        assert consume_stream(streams.ledger, streams.RECOUNT) == 4
+        assert self.days(streams.RECOUNT) == wanted
+        assert streams.behind([streams.TOTALS, streams.RECOUNT]) == 0
+
+    def test_both_commit_what_they_add_with_how_far_they_are(self) -> None:
+        for group in (streams.TOTALS, streams.RECOUNT):
+            consumer = consumers[streams.ledger.name, group]
+            assert (consumer.transactional, consumer.start, consumer.key) == (True, "beginning", None)
+
+
 class AtOnce(TestCase):
     def note(self, key: str, began: float, ended: float) -> None:
         start = datetime(2026, 1, 1, tzinfo=UTC)
@@ -632,6 +684,8 @@ class ClosingTable(TestCase):
         payments.record(order, "charge-17")
         events.order_paid(order, "charge-17")
         deliver_published()
+        streams.enter(row())
+        consume_stream(streams.ledger)
         self.gateway.charge(17, 2973)
         Receipt.objects.create(order=order, sent_to="x@example.com")
         self.ended("write_order", '{"order": 17, "written": true}')
@@ -676,6 +730,9 @@ class ClosingTable(TestCase):
         assert (values["skipped as duplicates"], values["lost"]) == ("0", "0")
         assert (values["taken from stock"], values["amount of these days"]) == ("2", "29.73")
         assert (values["entries of the audit"], values["customers welcomed"]) == ("2", "1")
+        assert (values["entries of the ledger"], values["amount of them"]) == ("1", "29.73")
+        for group in (streams.TOTALS, streams.RECOUNT):
+            assert (values[f"handled by {group}"], values[f"amount of {group}"]) == ("1", "29.73")
         (reason,) = table.reasons
         assert "line 3: placed_on is not a date" in reason
         assert "1 attempt:" in reason
@@ -837,6 +894,26 @@ class ClosingTable(TestCase):
         assert jobs.open_jobs() == {"shop.handlers.audit": 1}
         assert jobs.steps_to_come() == 1
 
+    def test_an_order_that_the_ledger_has_twice_is_seen(self) -> None:
+        streams.enter(row())
+        consume_stream(streams.ledger)
+        problems = self.problems()
+        assert "orders in the ledger: Counter({17: 2})" in problems
+        assert "the days of totals" in problems
+
+    def test_an_entry_that_a_group_has_not_handled_is_seen(self) -> None:
+        streams.enter(row())
+        consume_stream(streams.ledger, streams.TOTALS)
+        problems = self.problems()
+        assert "positions that recount is behind: 1, but should be 0" in problems
+        assert "positions that totals is behind" not in problems
+
+    def test_an_entry_that_a_group_has_handled_twice_is_seen(self) -> None:
+        bookkeeping.add_to_totals(streams.RECOUNT, [("1997-01-18", Decimal("29.73"))])
+        problems = self.problems()
+        assert "the days of recount" in problems
+        assert "the days of totals" not in problems
+
     def test_a_job_that_still_waits_is_seen(self) -> None:
         tasks.send_receipt.enqueue(17)
         assert "jobs still waiting: 1" in self.problems()
@@ -846,7 +923,7 @@ class ClosingTable(TestCase):
 
     def test_each_step_knows_what_comes_after_it(self) -> None:
         steps = [jobs.steps(f"{jobs.PATH}{name}") for name in ("import_order", "write_order", "charge_customer")]
-        assert steps == [10, 9, 4]
+        assert steps == [11, 10, 4]
         assert jobs.steps(f"{jobs.PATH}call_gateway") == 3
         assert jobs.steps(f"{jobs.HANDLERS}audit") == jobs.steps(f"{jobs.PATH}send_receipt") == 1
 
@@ -900,6 +977,8 @@ class Demonstration(TestCase):
         repeats.publish_again()
         tasks.import_order.enqueue(GOOD)
         tasks.call_gateway.enqueue(17)
+        streams.enter(row())
+        consume_stream(streams.ledger)
         with order_file(HEADER + "1,3,1997-01-18,2,29.73\n") as path:
             importing.import_file(path)
         with tempfile.TemporaryDirectory() as folder, override_settings(SHOP_MAIL_FOLDER=folder):
@@ -907,8 +986,11 @@ class Demonstration(TestCase):
         assert jobs.open_jobs() == {}
         for model in (Message, Archived, ProcessedEvent, EventCount, UniquenessKey, BatchRow, BatchCount):
             assert not model.objects.exists()
-        for model in (Order, Customer, StockMovement, SalesDay):
+        for model in (Order, Customer, StockMovement, SalesDay, DayTotal):
             assert not model.objects.exists()
+        assert (streams.ledger.read(), streams.ledger.head()) == ([], 0)
+        assert streams.enter(row()) == 1
+        assert streams.behind([streams.TOTALS, streams.RECOUNT]) == 2
 
 
 @override_settings(ROOT_URLCONF="config.urls")
@@ -930,6 +1012,7 @@ class Pages(TestCase):
             "run",
             "stockmovement",
             "salesday",
+            "daytotal",
             "welcome",
             "auditentry",
         ):

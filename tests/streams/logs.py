@@ -14,11 +14,12 @@ from tests.sessions import execute
 
 
 @pytest.fixture
-def declared() -> Iterator[dict[str, stream.Declared]]:
-    """Keep the registry as it was before the test; it begins empty."""
+def declared(db: None) -> Iterator[dict[str, stream.Declared]]:
+    """Let no stream be declared, or be there, but what the test declares."""
     before = dict(stream.streams)
     stream.streams.clear()
-    logs.forget()
+    StreamLog.objects.all().delete()
+    logs.drop_left_behind()
     yield stream.streams
     stream.streams.clear()
     stream.streams.update(before)

@@ -71,7 +71,7 @@ def test_making_them_waits_for_nobody_who_appends_or_reads():
         producer.do(log.append_many, range(9))
         producer.do(log.read)
         without_head = log.head()
-        assert partitions.make_room(log.id(), 10, 40) == 3
+        assert partitions.make_room(log.id(), 10, 40) == 4
         producer.do(log.append, 9)
         producer.commit()
     assert without_head == 9

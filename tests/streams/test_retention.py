@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import OperationalError, connection, connections, transaction
 from django.utils import timezone
 
 from django_pgbus import signals
@@ -92,7 +92,7 @@ def test_a_person_may_let_it_drop_what_is_not_handled():
 def test_a_dead_entry_keeps_nothing():
     log = filled()
     readers = group(log, committed=35)
-    EntryException.objects.create(group=readers, position=3, status="dead", payload={"a": 1})
+    EntryException.objects.create(group=readers, position=3, status="dead", payload='{"a": 1}')
     assert sweeps.drop_old_partitions() == 3
 
 
@@ -133,6 +133,14 @@ def test_inside_a_transaction_they_are_dropped_with_it():
     assert len(payloads(log)) == 35
 
 
+def test_nothing_is_dropped_where_appends_may_be_making_partitions():
+    log = filled()
+    execute(f"DROP TABLE {', '.join(partitions.partition(log.id(), number) for number in numbers(log)[4:])}")
+    assert sweeps.drop_old_partitions() == 0
+    sweeps.make_partitions_ahead()
+    assert sweeps.drop_old_partitions() == 3
+
+
 # --- with others ----------------------------------------------------------------------------------------
 
 
@@ -148,12 +156,34 @@ def test_appends_go_on_while_it_waits_for_a_transaction_that_used_the_log(monkey
         assert dropping.result(20) == 0
         pending = [found.number for found in partitions.attached(log.id()) if found.is_pending]
         assert pending == [0]
-        assert sweeps.drop_old_partitions() == 0, "it waits still"
+        assert sweeps.drop_old_partitions() == 1, "what had waited is finished, and the next one waits"
         assert log.append("again") == 38
         reader.commit()
-    assert sweeps.drop_old_partitions() == 3, "and is finished by the next"
+    assert sweeps.drop_old_partitions() == 2
     assert payloads(log)[0] == 30
     assert numbers(log)[0] == 3
+
+
+def test_what_is_finished_later_waits_for_old_snapshots_but_not_long_enough_to_be_in_the_way():
+    log = filled()
+    with sessions(3) as (user, reader, sweeper):
+        user.open()
+        user.do(log.append, "open")
+        sweeper.sql("SET lock_timeout = '50ms'")
+        with pytest.raises(OperationalError):
+            sweeper.sql(
+                f"ALTER TABLE {log_table(log.id())} DETACH PARTITION {partitions.partition(log.id(), 0)} CONCURRENTLY"
+            )
+        user.commit()
+        reader.open()
+        reader.sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        reader.sql("SELECT 1")
+        finishing = sweeper.begin(sweeps.drop_old_partitions)
+        sweeper.wait_until_blocked()
+        assert partitions.make_room(log.id(), 10, 100) > 0, "it waits for a tenth of a second, and then goes on"
+        assert finishing.result(20) == 0
+        reader.commit()
+    assert sweeps.drop_old_partitions() == 3
 
 
 def test_the_lock_timeout_is_what_it_was():

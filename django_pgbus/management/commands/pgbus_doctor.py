@@ -7,11 +7,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from django_pgbus.worker.doctor import Grade, examine
+from django_pgbus.worker.doctor_streams import CannotRepair, repair_cursor
 from django_pgbus.worker.other_database import use_database
 
 
 class Command(BaseCommand):
-    """Print one line per finding, and what to do below it."""
+    """Print one line per finding, and what to do below it; or repair what is asked for."""
 
     help = "Looks at settings, database, workers and queues, and says what is wrong and what to do. Exit code 1: fail."
     requires_system_checks = ()  # They are the first thing it looks at.
@@ -19,14 +20,33 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         parser.add_argument("--database", help="Alias of the pgbus tables to look at, if not that of the settings.")
+        parser.add_argument(
+            "--repair-cursor",
+            metavar="STREAM/GROUP",
+            help="Instead of looking: let a group that refuses to work adopt the log as it is. Stop its workers before. It "
+            "never moves the cursor.",
+        )
+        parser.add_argument(
+            "--force",
+            action="store_true",
+            help="Repair although workers hold ranges of the group: they are gone for good.",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print the findings; leaves with 1 if one of them fails."""
+        """Print the findings, and leave with 1 if one of them fails; or repair a cursor."""
         if options["database"]:
             try:
                 use_database(options["database"])
             except ValueError as error:
                 raise CommandError(str(error)) from error
+        if options["repair_cursor"]:
+            try:
+                self.stdout.write(repair_cursor(options["repair_cursor"], force=options["force"]))
+            except CannotRepair as error:
+                raise CommandError(str(error)) from error
+            return
+        if options["force"]:
+            raise CommandError("--force belongs to --repair-cursor.")
         styles = {Grade.OK: self.style.SUCCESS, Grade.WARN: self.style.WARNING, Grade.FAIL: self.style.ERROR}
         failed = False
         for finding in examine():

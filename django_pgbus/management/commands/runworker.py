@@ -42,8 +42,9 @@ class Command(BaseCommand):
         add(
             "--streams",
             metavar="GROUPS",
-            help="Comma separated groups of streams to follow: ledger/totals, ledger (all its groups), `*`. All of them if "
-            "left out, none if --queues or --events is given.",
+            help="Follow streams, and nothing else unless --queues or --events is given too. Comma separated groups: "
+            "ledger/totals, ledger (all its groups), `*`. If left out, all are followed, or none if --queues or --events is "
+            "given.",
         )
         add("--exclude-queues", metavar="QUEUES", help="Comma separated queues to leave out of every group.")
         add("--threads", type=types.count, help="Threads of a group of queues that names no number.")

@@ -25,14 +25,17 @@ from django_pgbus.models import (
     ProcessedEvent,
     Semaphore,
     Slot,
+    StreamLog,
     UniquenessKey,
     Worker,
 )
+from django_pgbus.streams import logs
 from shop.importing import TITLE
 from shop.jobs import HANDLERS, SHOP
 from shop.models import (
     AuditEntry,
     Customer,
+    DayTotal,
     Order,
     Payment,
     Receipt,
@@ -41,15 +44,16 @@ from shop.models import (
     StockMovement,
     Welcome,
 )
+from shop.streams import ledger
 
 ADMIN = "admin"
-SHOP_MODELS = (Run, AuditEntry, SalesDay, StockMovement, Welcome, Receipt, Payment, Order, Customer)
+SHOP_MODELS = (Run, AuditEntry, DayTotal, SalesDay, StockMovement, Welcome, Receipt, Payment, Order, Customer)
 TOPICS = "orders."
 
 
 def empty_shop() -> None:
     """
-    Delete the shop's rows, its jobs and copies of events in any state with what they hold, its imports and mails.
+    Delete the shop's rows, its jobs and copies of events in any state with what they hold, its ledger, imports and mails.
 
     Nobody may be working.
     """
@@ -69,6 +73,9 @@ def empty_shop() -> None:
         BatchCount.objects.filter(batch_id__in=batches.values("id")).delete()
         batches.delete()
         Semaphore.objects.exclude(key__in=Slot.objects.values("key")).delete()
+        StreamLog.objects.filter(name=ledger.name).delete()  # with its groups
+        logs.drop_left_behind()  # its entries
+        ledger.ensure()
     shutil.rmtree(Path(settings.SHOP_MAIL_FOLDER), ignore_errors=True)
 
 

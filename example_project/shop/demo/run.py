@@ -14,7 +14,7 @@ from django.core.management import call_command
 from django.core.management.base import OutputWrapper
 
 from django_pgbus import Batch
-from shop import reports
+from shop import reports, streams
 from shop.closing import Closing, close
 from shop.demo import fresh, repeats
 from shop.demo.progress import Progress
@@ -27,6 +27,7 @@ LOOK = 0.1  # seconds between two looks at the queue; more where a look takes lo
 LONGEST = 0.4  # not so much that kills come late
 PATIENCE = 90  # seconds without any progress before the demonstration gives up
 KILL_AT = 1 / 3
+RECOUNT_AT = 1 / 5  # while orders are still being written
 
 
 class DemoError(Exception):
@@ -101,27 +102,36 @@ def watch(plan: Plan, workers: Workers, imported: Imported, progress: Progress) 
     """
     Wait until every job has ended, killing a worker now and then, or until nothing moves any more.
 
-    On the way some events are published once more, as soon as there are enough; return how many.
+    On the way some events are published once more, as soon as there are enough; return how many. And a worker begins with
+    a second group of the ledger, which reads it from the beginning.
     """
     total, to_come = steps_to_come(), -1
+    groups = [streams.TOTALS]
     repeated: int | None = None
     moved = killed = time.monotonic()
     batch, report = Batch.get(imported.batch), None
     while to_come:
         before, began = to_come, time.monotonic()
-        to_come = steps_to_come()
+        to_come = steps_to_come() + streams.behind(groups)
         if repeated is None and (not to_come or repeats.are_there_enough()):
             heard = repeats.publish_again()
             repeated = len(heard)
             progress.say(f"Published once more, under the same ids: the events of {repeated} orders")
-            total, to_come = total + sum(heard), steps_to_come()
-        share = 1 - to_come / total if to_come else 1.0
+            total, to_come = total + sum(heard), to_come + sum(heard)
+        share = max(0.0, 1 - to_come / total) if to_come else 1.0
+        if len(groups) == 1 and share >= RECOUNT_AT and streams.ledger.head():
+            groups.append(streams.RECOUNT)
+            entries = streams.behind([streams.RECOUNT])
+            workers.begin("--streams", f"{streams.ledger.name}/{streams.RECOUNT}")
+            progress.say(f"A second group begins to read the ledger, {entries:,} entries late, at {share:.0%}")
+            total, to_come = total + entries, to_come + entries
         now = time.monotonic()
         time.sleep(min(max(LOOK, 5 * (now - began)), LONGEST))
         moved = now if to_come != before else moved
         progress.show(share, f"{workers.killed} killed")
         if now - moved > PATIENCE:
             progress.say(f"Nothing has moved for {PATIENCE} s. Open jobs: {open_jobs()}")
+            progress.say(f"The readers of the ledger are {streams.behind(groups):,} positions behind.")
             break
         if to_come and _is_time_to_kill(plan, share, workers.killed, now - killed) and (victim := workers.kill_one()):
             killed = now

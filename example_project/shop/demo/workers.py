@@ -9,7 +9,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from django_pgbus.conf import EVERYTHING
 from django_pgbus.models import Worker
+from shop.streams import TOTALS, ledger
 
 MANAGE = Path(__file__).resolve().parents[2] / "manage.py"
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
@@ -32,16 +34,23 @@ class Workers:
         self._crashes = 0
         self._asked_for: set[int] = set()
         self._supervisors: dict[int, subprocess.Popen[bytes]] = {}
+        self._options: dict[int, tuple[str, ...]] = {}
 
     def __enter__(self) -> Workers:
         self.logs.mkdir(parents=True, exist_ok=True)
-        for number in range(1, self.count + 1):
-            self._log(number).unlink(missing_ok=True)
-            self._start(number)
+        for _ in range(self.count):
+            self.begin("--queues", EVERYTHING, "--streams", f"{ledger.name}/{TOTALS}")
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
+
+    def begin(self, *options: str) -> None:
+        """Start one more, with these options of `runworker`."""
+        number = len(self._supervisors) + 1
+        self._log(number).unlink(missing_ok=True)
+        self._options[number] = options
+        self._start(number)
 
     def kill_one(self) -> str | None:
         """Kill -9 the process that has worked longest; return what was killed, or None if none works yet."""
@@ -77,7 +86,10 @@ class Workers:
     def _start(self, number: int) -> None:
         with self._log(number).open("ab") as log:
             self._supervisors[number] = subprocess.Popen(
-                [sys.executable, str(MANAGE), "runworker", "--worker-id", f"shop-{number}"],
+                [
+                    *(sys.executable, str(MANAGE), "runworker"),
+                    *("--worker-id", f"shop-{number}", *self._options[number]),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -17,6 +17,7 @@ INSTALLED_APPS = [
     "django.contrib.auth",
     *(["django_tasks"] if django.VERSION < (6,) else []),
     "django_pgbus",
+    *(["tests.benchmarks.project.followed"] if "BENCH_STREAMS" in os.environ else []),
     *(["tests.benchmarks.project.stages.Stages"] if "BENCH_STAGES" in os.environ else []),
 ]
 DATABASES = {

@@ -1,0 +1,202 @@
+"""The look of `pgbus_doctor` at streams, and the one thing it puts right: a cursor that belongs to another log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from django_pgbus.exceptions import StreamDoesNotExist
+from django_pgbus.streams import groups, logs, logs_sql, partitions, stats
+from django_pgbus.streams import sql as streams_sql
+from django_pgbus.streams.consumers import consumers
+from django_pgbus.streams.stats import GroupState, HeldByEntry, HeldByHole, HeldByLease, Hold, StreamState, Writer
+from django_pgbus.streams.stream import streams
+from django_pgbus.tasks.discovery import autodiscover
+from django_pgbus.worker import doctor_sql as sql
+from django_pgbus.worker.findings import Finding, Grade
+
+MOST: Final = 200  # streams
+LATE: Final = 300.0  # seconds that an entry may wait
+OLD: Final = 60.0  # seconds that a transaction may hold a position
+
+
+def look() -> Iterator[Finding]:
+    """Look at what keeps groups from getting on, and logs from staying short."""
+    autodiscover(announce=False)  # what cannot be imported stands in the system checks
+    known = stats.overview(MOST)
+    found = [
+        *_logs(known),
+        *_partitions(),
+        *_refused(known),
+        *_groups(known),
+        *_pinned(known),
+    ]
+    yield from found
+    if not any(finding.grade is Grade.FAIL for finding in found):
+        count = sum(len(stream.groups) for stream in known)
+        worst = max((group for stream in known for group in stream.groups), key=lambda group: group.lag, default=None)
+        behind = f", at most {worst.lag:,} positions behind" if worst is not None else ""
+        yield Finding(Grade.OK, "streams", f"{len(known)} streams, {count} groups{behind}")
+
+
+def _logs(known: list[StreamState]) -> Iterator[Finding]:
+    there = {stream.name for stream in known}
+    if len(known) < MOST:
+        for name in sorted(set(streams) - there):
+            yield Finding(
+                Grade.FAIL,
+                "streams",
+                f"{name} is declared, and not in the database: appending to it fails",
+                "Run migrate, or call its ensure().",
+            )
+    for faults in logs.faults().values():
+        for text in faults:
+            yield Finding(
+                Grade.FAIL,
+                "streams",
+                text.removesuffix("."),
+                "Put it back. Until then the groups of this stream claim nothing.",
+            )
+
+
+def _partitions() -> Iterator[Finding]:
+    for row in logs_sql.AHEAD.rows():
+        wanted = range((row.head + 1) // row.partition_size, row.head // row.partition_size + partitions.AHEAD + 1)
+        missing = sorted(set(wanted) - set(row.numbers))
+        if missing:
+            yield Finding(
+                Grade.WARN,
+                "streams",
+                f"pgbus_stream_{row.id} lacks {len(missing)} of its next partitions, the first from "
+                f"{missing[0] * row.partition_size:,}: an append that comes to it makes it",
+                "A running worker makes them ahead, every ten seconds. Is one running, and does somebody hold the table?",
+            )
+
+
+def _refused(known: list[StreamState]) -> Iterator[Finding]:
+    names = {group.id: f"{stream.name}/{group.name}" for stream in known for group in stream.groups if group.begun}
+    system = str(streams_sql.SESSION.row().system)
+    for row in groups.probe(list(names), system):
+        if reason := groups.why_refused(names[row.id], row):
+            problem, _, remedy = reason.partition(". ")
+            yield Finding(Grade.FAIL, "streams", f"{names[row.id]} refuses to work: {problem}", remedy)
+
+
+def _groups(known: list[StreamState]) -> Iterator[Finding]:
+    for stream in known:
+        for group in stream.groups:
+            name = f"{stream.name}/{group.name}"
+            if (stream.name, group.name) not in consumers:
+                yield Finding(
+                    Grade.WARN,
+                    "streams",
+                    f"{name} is there, and this code does not declare it",
+                    "Another deployable may. If none does, delete the group: retention keeps what it has not handled.",
+                )
+            elif group.paused:
+                yield Finding(
+                    Grade.WARN,
+                    "streams",
+                    f"{name} is paused, {group.lag:,} positions behind",
+                    "Resume it on the page Streams of the admin.",
+                )
+            elif group.refusal is None:
+                yield from _late(name, group)
+
+
+def _late(name: str, group: GroupState) -> Iterator[Finding]:
+    hold = next(iter(group.holds), None)
+    writer = hold.writer if isinstance(hold, HeldByHole) and not hold.proven else None
+    if isinstance(hold, HeldByHole) and writer is not None and (writer.seconds or 0.0) > OLD:
+        yield Finding(
+            Grade.WARN,
+            "streams",
+            f"{name} waits for position {hold.position:,}: the oldest transaction that may have it is {_named(writer)}, "
+            f"{writer.seconds:.0f} s old",
+            "COMMIT PREPARED or ROLLBACK PREPARED it." if writer.gid else "End it. What appends should append late.",
+        )
+    elif (group.lag_seconds or 0.0) > LATE:
+        yield Finding(
+            Grade.WARN,
+            "streams",
+            f"{name} is {group.lag:,} positions behind, the oldest entry waits for {group.lag_seconds:.0f} s"
+            + (f": {_held_by(hold)}" if hold is not None else ""),
+            f"Is a worker following it? manage.py runworker --streams {name}",
+        )
+
+
+def _named(writer: Writer) -> str:
+    if writer.gid:
+        return f"the prepared transaction {writer.gid!r} of the database {writer.database!r}"
+    said = [word for word in (writer.application, writer.person, writer.state) if word]
+    return f"that of process {writer.pid} of the database {writer.database!r} ({', '.join(said)})"
+
+
+def _held_by(hold: Hold) -> str:
+    match hold:
+        case HeldByLease(low=low, high=high, lapsed=True):
+            return f"{low + 1:,} to {high:,} were claimed by a worker that has fallen silent"
+        case HeldByLease(low=low, high=high, worker=worker):
+            return f"{low + 1:,} to {high:,} are being handled by worker {worker}"
+        case HeldByEntry(position=position, attempts=attempts):
+            return f"the entry at {position:,} has failed {attempts} times, and is to be tried again"
+        case HeldByHole(position=position):
+            return f"position {position:,} is missing"
+    raise AssertionError("unreachable")
+
+
+def _pinned(known: list[StreamState]) -> Iterator[Finding]:
+    for stream in known:
+        for group in stream.pinned_by:
+            yield Finding(
+                Grade.WARN,
+                "streams",
+                f"{stream.name} keeps entries that are past its retention since {group.name} has not handled them",
+                "Let a worker follow that group, delete it, or let retention override it on the page of the stream.",
+            )
+
+
+# --- putting right ------------------------------------------------------------------------------------
+
+
+class CannotRepair(Exception):
+    """A cursor is not repaired; the message says why."""
+
+
+def repair_cursor(name: str, *, force: bool = False) -> str:
+    """
+    Let a group that refuses to work adopt the log as it is, and return what was done, as a sentence. Raises CannotRepair.
+
+    Not while one of its workers holds a range, unless it is forced: what such a process has observed it has observed of the
+    other log, and may hold it for a proof before it looks again.
+    """
+    stream, slash, group = name.partition("/")
+    if not (stream and slash and group):
+        raise CannotRepair(f"{name!r} is no group of a stream; write ledger/totals.")
+    try:
+        found = groups.find(stream, group)
+    except StreamDoesNotExist as error:
+        raise CannotRepair(str(error)) from error
+    reason = _why_refused(name, found.id)
+    if reason is None:
+        return f"{name} does not refuse to work: there is nothing to repair."
+    held = sql.HELD_RANGES.rows(group=found.id)
+    if held and not force:
+        workers = ", ".join(sorted({str(row.worker) for row in held}))
+        raise CannotRepair(
+            f"Workers of {name} hold {len(held)} ranges that have not lapsed ({workers}). Stop them first: they may know of "
+            "the other log what does not hold in this one. Where they are gone, wait for a lease, or give --force."
+        )
+    claimed, committed = groups.repair(stream, group)
+    still = _why_refused(name, found.id)
+    return (
+        f"{name} has adopted the log as it is, and goes on after {claimed:,}. What comes up to {committed:,} counts as done "
+        f"with, as before.{f' It refuses still: {still}' if still else ''}"
+    )
+
+
+def _why_refused(name: str, group: int) -> str | None:
+    rows = groups.probe([group], str(streams_sql.SESSION.row().system))
+    if not rows:
+        raise CannotRepair(f"{name} has no cursor. A worker makes it when it starts.")
+    return groups.why_refused(name, rows[0])
