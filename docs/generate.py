@@ -330,6 +330,100 @@ def _properties(documented: type, names: Iterable[str]) -> list[tuple[str, str]]
     ]
 
 
+# --- streams ------------------------------------------------------------------------------------------
+
+OF_A_STREAM = {
+    "name": "1 to 100 letters, digits and `_ - . :`",
+    "retention": "How long entries are kept that every group is done with, in seconds or as a timedelta; None for ever. The "
+    "last declaration counts.",
+    "partition_size": "Positions of one partition, which retention drops as a whole. The first declaration counts, for ever.",
+}
+STREAM_DEFAULTS = {"retention": "None", "partition_size": "10,000,000"}
+OF_A_CONSUMER = {
+    "stream": "The name of the stream; it is made if it is not there.",
+    "group": "1 to 100 printable characters without a slash. Stream and group are what a cursor belongs to.",
+    "batch_size": "Up to so many entries at once, as a list, 100,000 at most; None: one entry, from ranges of 100.",
+    "start": 'Where a new group begins: `"beginning"`, `"end"`, a position from 1, or a datetime with a time zone.',
+    "key": "Function of an entry; those of one key are handled in order. None, or a key of None: it does not matter.",
+    "route_to": "A queue, or a function of an entry that returns one or None: each entry becomes a job there. Neither "
+    "`batch_size` nor `key` nor `transactional` goes with it.",
+    "transactional": "The handler runs in the transaction that commits its range. Not for async handlers.",
+    "max_attempts": 'Runs of one entry before it is a dead letter; None is `PGBUS["MAX_ATTEMPTS"]`.',
+    "backoff": "`backoff(exception, entry)` returns the seconds to the next attempt, or None to give up.",
+    "timeout": "Of one call, in seconds or as a timedelta; with `batch_size` that is a batch.",
+    "sensitive": "Keys of the payload, at whatever depth, that nobody may read.",
+}
+OF_AN_ENTRY = {
+    "payload": "As it was appended.",
+    "position": "Its place in the stream; ascending, with gaps.",
+    "attempt": "Which run of it this is, from 1.",
+    "stream": "The name of its stream.",
+}
+OF_LAG = {
+    "entries": "Positions that the group is not done with; those that were rolled back count until it has passed them.",
+    "seconds": "How long the oldest entry among them waits.",
+}
+STREAM_METHODS = ("append", "append_many", "read", "head", "lag", "ensure")
+STREAM_ERRORS = ("InvalidStream", "StreamDoesNotExist", "ConsumeRefused")
+
+
+def streams() -> str:
+    """Return what `Stream`, `consume`, `Entry` and `Lag` take and have, and their errors."""
+    import django_pgbus
+    from django_pgbus.streams import groups
+    from django_pgbus.streams.stream import Lag, Stream
+
+    declared = inspect.signature(django_pgbus.consume).parameters.values()
+    methods = [(_with_twin(name, getattr(Stream, name)), _first(getattr(Stream, name))) for name in STREAM_METHODS]
+    people = [
+        (_signature(name, getattr(groups, name)), _first(getattr(groups, name)).split(" Locks: ")[0])
+        for name in ("pause", "resume", "rewind", "repair")
+    ]
+    return "\n\n".join(
+        (
+            f"## Stream\n\n{_first(Stream)}",
+            _table(
+                ("Argument", "Default", "Meaning"),
+                [
+                    (f"`{a}`", "required" if a == "name" else STREAM_DEFAULTS[a], OF_A_STREAM[a])
+                    for a in inspect.signature(Stream).parameters
+                ],
+            ),
+            _table(("Method", "What it does"), [*methods, ("`id()`", _first(Stream.id))]),
+            f"## consume\n\n{_first(django_pgbus.consume)}",
+            _table(
+                ("Argument", "Default", "Meaning"),
+                [
+                    (
+                        f"`{a.name}`",
+                        "required" if a.default is inspect.Parameter.empty else f"`{a.default!r}`",
+                        OF_A_CONSUMER[a.name],
+                    )
+                    for a in declared
+                ],
+            ),
+            f"## Entry\n\n{_first(django_pgbus.Entry)}",
+            _table(
+                ("Attribute", "Meaning"),
+                [*_meant(OF_AN_ENTRY, OF_AN_ENTRY), *_properties(django_pgbus.Entry, ["appended_at"])],
+            ),
+            f"## Lag\n\n{_first(Lag)}",
+            _table(("Attribute", "Meaning"), _meant([field.name for field in fields(Lag)], OF_LAG)),
+            "## What a person decides\n\nFunctions of `django_pgbus.streams.groups`; the admin asks for confirmation first.",
+            _table(("Function", "What it does"), people),
+            "## Errors\n\nAll are `PgbusError`s. `InvalidHandler` is raised too, where a consumer cannot be used as it is declared, and "
+            "`InvalidPayload`, where an entry cannot be stored.",
+            _table(
+                ("Error", "Meaning"), [(f"`{name}`", _first(getattr(django_pgbus, name))) for name in STREAM_ERRORS]
+            ),
+        )
+    )
+
+
+def _signature(name: str, function: Any) -> str:
+    return f"`{name}({', '.join(inspect.signature(function).parameters)})`"
+
+
 # --- tables -------------------------------------------------------------------------------------------
 
 
@@ -375,7 +469,7 @@ MEANINGS = {
     "pgbus_batch_counts.succeeded": "Members that it settled as succeeded.",
     "pgbus_batch_counts.failed": "Members that it settled as failed.",
     "event_id": "The event that it is a handler's copy of; empty for a task.",
-    "topic": "The topic of that event; empty for a task.",
+    "topic": "The topic of that event; `STREAM/GROUP` of a routed entry; empty for a task.",
     "task": "Import path of the task, or of the handler.",
     "payload": '`{"args": [...], "kwargs": {...}}`; of an event `{"payload": ..., "headers": {...}}`.',
     "pgbus_processed_events.event_id": "The event.",
@@ -396,6 +490,46 @@ MEANINGS = {
     "pgbus_subscriptions.suffix": "The words after the last wildcard, by which it is found.",
     "pgbus_subscriptions.regex": "What decides whether it matches; one that PostgreSQL cannot read is refused.",
     "pgbus_subscriptions.declared_at": "When a worker last started that has it in its code.",
+    "pgbus_streams.id": "Of its own sequence; part of the name of the log, and never given to another one.",
+    "pgbus_streams.partition_size": "Positions of one partition; it never changes.",
+    "pgbus_streams.retention": "How long entries are kept that all groups are done with; empty: for ever.",
+    "pgbus_streams.drops_unhandled": "A person's decision: retention drops what a group has not handled, too.",
+    "pgbus_stream_groups.id": "Of its own sequence.",
+    "pgbus_stream_groups.handler": "Import path of the function, as the last worker declared it.",
+    "pgbus_stream_groups.paused_at": "Since when nothing is claimed for it; empty: it is not paused.",
+    "pgbus_stream_groups.declared_at": "When a worker last started that has it in its code.",
+    "pgbus_stream_cursors.group_id": "The group.",
+    "pgbus_stream_cursors.claimed": "Up to here entries are leased, failed or done.",
+    "pgbus_stream_cursors.committed": "Up to here they are done with; only a rewind lowers it.",
+    "settled_head": "Up to here nothing can appear any more: proven once.",
+    "pending_head": "The head that is settled once `pending_xid` is proven.",
+    "pending_xid": "A transaction id that was taken after `pending_head` was read; empty: no observation waits.",
+    "fence": "The version of the rule by which it was proven.",
+    "epoch": "The cluster, and the file of the sequence, that all of this holds for.",
+    "rewinds": "How often it was rewound; what was computed before is not written after.",
+    "pgbus_stream_leases.id": "Of its own sequence.",
+    "token": "Made by who holds it; whoever does not have it can commit nothing.",
+    "pgbus_stream_leases.low": "The range begins after this position.",
+    "pgbus_stream_leases.high": "Its last position.",
+    "pgbus_stream_leases.worker": "The process that has it.",
+    "pgbus_stream_leases.until": "End of the lease; then anybody may claim it again.",
+    "pgbus_stream_leases.claimed_at": "When it was last claimed.",
+    "pgbus_stream_leases.reclaims": "How often it was claimed from a process that ended; -1: handed back.",
+    "pgbus_stream_keys.id": "Of its own sequence.",
+    "lease_id": "The range.",
+    "pgbus_stream_keys.key": "A key that one of its entries has.",
+    "pgbus_stream_exceptions.id": "Of its own sequence.",
+    "pgbus_stream_exceptions.position": "The position of the entry.",
+    "pgbus_stream_exceptions.attempts": "How often it was run; 0: it waits for one of its key.",
+    "pgbus_stream_exceptions.due_at": "When it may be tried again.",
+    "pgbus_stream_exceptions.key": "Its key, if the group has one: later entries of it wait.",
+    "pgbus_stream_exceptions.until": "End of the lease while it runs.",
+    "pgbus_stream_exceptions.exception": "Class of the last error.",
+    "pgbus_stream_exceptions.traceback": "The last error, without sensitive values.",
+    "pgbus_stream_exceptions.payload": "A copy, once it is a dead letter; before that the log has it.",
+    "pgbus_stream_exceptions.appended_at": "A copy, like the payload.",
+    "pgbus_stream_routed.group_id": "The group.",
+    "pgbus_stream_routed.position": "A position above its mark.",
     "pgbus_uniqueness_keys.message_id": "The task that holds it; the batch, under `until_finished`.",
 }
 
@@ -578,12 +712,21 @@ BATCHES_INTRO = """# Batch, method by method
 What batches are for, and what holds of them, is in [the guide](../guides/batches.md). All names but Django's own
 `InvalidTask`, and `Progress`, which `progress()` returns, are imported from `django_pgbus`."""
 
+STREAMS_INTRO = """# Streams, option by option
+
+What streams are for, and what is guaranteed, is in [the guide](../guides/streams.md); why, in
+[Streams: why nothing is skipped](../architecture/streams.md). `Stream`, `consume`, `Entry` and the errors are imported from
+`django_pgbus`."""
+
 TABLES_INTRO = """# Tables
 
 All stand on one alias, `PGBUS["DATABASE"]`. They may be read; write to them through tasks, the admin and
 `django_pgbus.tasks.lifecycle` only: what the columns mean together (a lease and its delivery number, a place in the
 line) is kept by those statements. Ids come from the sequence `pgbus_task_id`, places in the line from
-`pgbus_position`."""
+`pgbus_position`.
+
+The entries of a stream stand in a table of their own, `pgbus_stream_<id>`, with the columns `position`, `appended_at` and `payload`,
+partitioned by position: see [Streams](../guides/streams.md#other-writers) for who else may write there."""
 
 COMMANDS_INTRO = """# Commands
 
@@ -606,6 +749,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
         lambda: f"{DECLARING_INTRO}\n\n{declaring()}",
     ),
     "reference/batches.md": ("django_pgbus/tasks/batch.py", lambda: f"{BATCHES_INTRO}\n\n{batches()}"),
+    "reference/streams.md": ("django_pgbus/streams", lambda: f"{STREAMS_INTRO}\n\n{streams()}"),
     "reference/checks.md": ("django_pgbus/checks.py", lambda: f"{CHECKS_INTRO}\n\n{checks()}"),
     "reference/tables.md": ("the models", lambda: f"{TABLES_INTRO}\n\n{tables()}"),
     "architecture/_lock_order.md": ("django_pgbus/postgres/locks.py", lock_order),

@@ -8,10 +8,9 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import words
-from django_pgbus.streams.stats import GroupState, HeldByEntry, HeldByHole, HeldByLease, Hold, Refusal
+from django_pgbus.streams.states import GroupState, HeldByEntry, HeldByHole, HeldByLease, Hold, Refusal, StreamState
 from django_pgbus.worker.waiting import Kind, Situation, Standing, Text
 
-SOON: Final = 30.0  # seconds in which somebody claims what has come, if anybody works
 KIB: Final = 1024
 
 REFUSALS: Final[dict[Refusal, Text]] = {
@@ -24,7 +23,7 @@ REFUSALS: Final[dict[Refusal, Text]] = {
 }
 
 
-def standing(group: GroupState) -> Standing:
+def standing(stream: StreamState, group: GroupState, situation: Situation) -> Standing:
     """Return how a group stands."""
     if not group.begun:
         return Standing(kind=Kind.WAITING, state=_("not begun"), reason=_("A worker gives it a cursor when it starts."))
@@ -33,14 +32,12 @@ def standing(group: GroupState) -> Standing:
     if group.paused_at is not None:
         since = gettext("Paused %(time)s. What comes waits until somebody resumes it.")
         return Standing(kind=Kind.WAITING, state=_("paused"), reason=since % {"time": words.clock(group.paused_at)})
-    if group.waiting_seconds is not None and group.waiting_seconds > SOON and not _is_claimed(group):
-        hole = next((hold for hold in group.holds if isinstance(hold, HeldByHole)), None)
-        if hole is None:
-            return Standing(
-                kind=Kind.LOST,
-                state=_("nobody claims"),
-                reason=_("Entries wait and no worker claims them: no worker consumes this group."),
-            )
+    if not _is_claimed(group) and not _is_followed(stream, group, situation):
+        if group.lag:
+            why = _("Entries wait, and no running worker consumes this group.")
+            return Standing(kind=Kind.LOST, state=_("no worker"), reason=why)
+        why = _("No running worker consumes this group: what comes waits.")
+        return Standing(kind=Kind.WAITING, state=_("caught up, no worker"), reason=why)
     match group.holds:
         case (HeldByLease(lapsed=True), *_rest):
             return Standing(kind=Kind.WAITING, state=_("worker silent"), reason="")
@@ -103,6 +100,12 @@ def rounded(number: int) -> str:
 def _is_claimed(group: GroupState) -> bool:
     """Return whether some worker has a range of it, and beats."""
     return bool(group.leases) and not group.lapsed
+
+
+def _is_followed(stream: StreamState, group: GroupState, situation: Situation) -> bool:
+    """Return whether some worker that claims was started for it."""
+    name = f", {stream.name}/{group.name}, "
+    return any(worker.takes_jobs and name in f", {worker.streams}, " for worker in situation.workers)
 
 
 def _held(hold: Hold, situation: Situation) -> str:

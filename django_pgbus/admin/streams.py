@@ -20,23 +20,24 @@ from django.utils.translation import gettext_lazy as _
 from django_pgbus.admin import stream_contents, stream_words, words
 from django_pgbus.admin.base import within_bounds
 from django_pgbus.admin.contents import last_line
+from django_pgbus.admin.entry_decisions import DISCARD, DISCARD_DEAD, REDRIVE, REDRIVE_DEAD
 from django_pgbus.admin.key_decisions import KeyDecision
 from django_pgbus.admin.key_pages import KeyDecidingAdmin
+from django_pgbus.admin.rewind import REWIND
 from django_pgbus.admin.shown import shown_path
-from django_pgbus.admin.stream_decisions import (
-    DISCARD,
-    DISCARD_DEAD,
-    OVERRIDE,
-    PAUSE,
-    REDRIVE,
-    REDRIVE_DEAD,
-    RESUME,
-    REWIND,
-    STREAM_DECISIONS,
-)
+from django_pgbus.admin.stream_decisions import OVERRIDE, PAUSE, RESUME
 from django_pgbus.queues.stats import Count
 from django_pgbus.streams import stats
-from django_pgbus.streams.stats import Failed, FailedEntry, GroupState, LeaseState, PartitionState, StreamState
+from django_pgbus.streams.states import (
+    Content,
+    Failed,
+    FailedEntry,
+    GroupState,
+    HeldByHole,
+    LeaseState,
+    PartitionState,
+    StreamState,
+)
 from django_pgbus.tasks.results import parsed_id
 from django_pgbus.worker import waiting
 from django_pgbus.worker.waiting import Kind, Situation, Text
@@ -45,6 +46,7 @@ MOST_OF_A_SEARCH: Final = 100
 MOST_PARTITIONS_SHOWN: Final = 30
 MOST_OF_A_KEY: Final = 80
 NAMED: Final = 3
+SOON: Final = 30.0  # seconds in which a transaction ends that nobody needs to hear of
 STATUS: Final[dict[str, tuple[Kind, Text]]] = {
     "dead": (Kind.LOST, _("dead letter")),
     "running": (Kind.RUNNING, _("running")),
@@ -55,7 +57,7 @@ STATUS: Final[dict[str, tuple[Kind, Text]]] = {
 class StreamsAdmin(KeyDecidingAdmin):
     """A list of the streams, a page for each, and a page for each failed entry."""
 
-    key_decisions = STREAM_DECISIONS
+    key_decisions = (PAUSE, RESUME, REWIND, OVERRIDE, REDRIVE, DISCARD, REDRIVE_DEAD, DISCARD_DEAD)
 
     def get_urls(self) -> list[URLPattern]:
         """Return the list, its decisions, and the pages of one stream."""
@@ -82,16 +84,17 @@ class StreamsAdmin(KeyDecidingAdmin):
         search = request.GET.get("q", "").replace("\x00", "")[:MOST_OF_A_SEARCH].strip()
         found = stats.overview(stats.MOST_STREAMS + 1, search)
         shown = found[: stats.MOST_STREAMS]
+        situation = waiting.situation()
         context = {
             "title": _("Streams"),
-            "rows": [self._row(stream) for stream in shown],
+            "rows": [self._row(stream, situation) for stream in shown],
             "search": words.showable(search),
             "all_url": self.url("changelist"),
             "most": words.number(len(shown)) if len(found) > len(shown) else "",
         }
         return self.page(request, "streams.html", {**context, **(extra_context or {})})
 
-    def _row(self, stream: StreamState) -> dict[str, Any]:
+    def _row(self, stream: StreamState, situation: Situation) -> dict[str, Any]:
         worst = stream.worst
         return {
             "name": words.showable(stream.name),
@@ -104,7 +107,7 @@ class StreamsAdmin(KeyDecidingAdmin):
             "lag_age": words.age(worst.lag_seconds) if worst and worst.lag_seconds is not None else "",
             "lag_of": words.showable(worst.name) if worst and worst.lag and len(stream.groups) > 1 else "",
             "dead": words.count(stream.dead) if stream.dead else "",
-            "warnings": list(_warnings(stream)),
+            "warnings": list(_warnings(stream, situation)),
         }
 
     # --- one stream ---------------------------------------------------------------------------------------
@@ -128,7 +131,7 @@ class StreamsAdmin(KeyDecidingAdmin):
             "crumb": words.showable(stream.name),
             "object_url": self.url("change", stream.id),
             "history_url": self.url("history", stream.id),
-            "warnings": list(_warnings(stream)),
+            "warnings": list(_warnings(stream, situation)),
             "cards": list(_cards(stream)),
             "groups": self._groups(request, stream, situation),
             "chosen": words.showable(chosen.name) if chosen else "",
@@ -169,7 +172,7 @@ class StreamsAdmin(KeyDecidingAdmin):
                 *([gettext("routes into queues")] if group.routes else []),
             ],
             "importable": stream_contents.consumer_of(stream.name, group.name, group.handler) is not None,
-            "standing": stream_words.standing(group),
+            "standing": stream_words.standing(stream, group, situation),
             "command": stream_words.repair(stream.name, group.name) if group.refusal else "",
             "holds": stream_words.holds(group, situation),
             "committed": words.number(group.committed),
@@ -290,7 +293,7 @@ class StreamsAdmin(KeyDecidingAdmin):
 
     def _entry(self, stream: StreamState, entry: FailedEntry) -> dict[str, Any]:
         consumer = stream_contents.consumer_of(stream.name, entry.group, entry.handler)
-        content = stats.content(stream.id, entry) if stream.has_log else stats.Content(payload=None, appended_at=None)
+        content = stats.content(stream.id, entry) if stream.has_log else Content(payload=None, appended_at=None)
         kind, state = _state(entry)
         traceback = stream_contents.traceback(entry.traceback, content.payload, consumer)
         return {
@@ -312,17 +315,17 @@ class StreamsAdmin(KeyDecidingAdmin):
         }
 
 
-def _warnings(stream: StreamState) -> Iterator[dict[str, str]]:
+def _warnings(stream: StreamState, situation: Situation) -> Iterator[dict[str, str]]:
     """Return what a person has to know of a stream: by group, in a sentence, and the kind that colours it."""
     if not stream.has_log:
         yield {"kind": "lost", "text": gettext("Its log is not there: `migrate` makes it.")}
     for group in stream.groups:
-        standing = stream_words.standing(group)
+        standing = stream_words.standing(stream, group, situation)
         told = {"group": words.showable(group.name), "state": standing.state}
         if standing.kind is Kind.LOST or group.paused or not group.begun:
             yield {"kind": standing.kind.value, "text": gettext("Group %(group)s: %(state)s.") % told}
-        elif any(isinstance(hold, stats.HeldByHole) and not hold.proven for hold in group.holds) and (
-            group.lag_seconds is None or group.lag_seconds > stream_words.SOON
+        elif any(isinstance(hold, HeldByHole) and not hold.proven for hold in group.holds) and (
+            group.lag_seconds is None or group.lag_seconds > SOON
         ):
             yield {"kind": "waiting", "text": gettext("Group %(group)s waits for a transaction.") % told}
     if pinned := stream.pinned_by:

@@ -21,7 +21,7 @@ from django_pgbus.queues.models import DeadLetter, Delayed, Message, QueueState
 from django_pgbus.queues.stats import Count, Totals
 from django_pgbus.streams import stats as stream_stats
 from django_pgbus.streams.models import StreamLog
-from django_pgbus.streams.stats import Alarms
+from django_pgbus.streams.states import Alarms
 from django_pgbus.worker import stats as worker_stats
 from django_pgbus.worker.models import Worker
 from django_pgbus.worker.stats import Health, WorkerStats

@@ -56,6 +56,7 @@ def _row(worker: WorkerStats) -> dict[str, Any]:
         "detail": detail % {"time": words.moment(worker.beat_at)} if worker.health is Health.SILENT else detail,
         "dispatcher": worker.dispatcher,
         "queues": words.showable(worker.queues),
+        "streams": words.showable(worker.streams) if worker.streams else "",
         "running": words.number(worker.running),
         "capacity": words.number(worker.capacity),
         "superseded": words.number(worker.superseded) if worker.superseded else "",

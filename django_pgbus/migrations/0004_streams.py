@@ -68,6 +68,11 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
+        migrations.AddField(
+            model_name="worker",
+            name="streams",
+            field=models.TextField(db_default="", verbose_name="streams"),
+        ),
         migrations.CreateModel(
             name="ConsumerGroup",
             fields=[

@@ -16,7 +16,7 @@ BATCH: Final = 1000
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Alone:
-    """One entry that this process tries on its own; `attempts` counts this run."""
+    """One entry that this process tries on its own; `attempts` counts the run that it is claimed for."""
 
     group: GroupId
     id: int
@@ -33,15 +33,25 @@ def claim(group: GroupId, *, limit: int, token: uuid.UUID, lease: float) -> list
     """
     Claim entries that are due, the first of its key only, in the order of their positions.
 
-    Counts an attempt of each. Locks: stream_exceptions (skipping).
+    None of it counts as an attempt before it begins. Locks: stream_exceptions (skipping).
     """
     found = sql.CLAIM_EXCEPTIONS.tuples(group=group.id, limit=limit, token=token, lease=f"{lease} seconds")
     alone = []
     for id, position, attempts, key in sorted(found, key=lambda row: row[1]):
         rows = sql.READ_EXCEPTION.of(group.stream).tuples(id=id, position=position)
         row = rows[0] if rows and rows[0][2] is not None else None
-        alone.append(Alone(group=group, id=id, token=token, position=position, attempts=attempts, key=key, row=row))
+        alone.append(Alone(group=group, id=id, token=token, position=position, attempts=attempts + 1, key=key, row=row))
     return alone
+
+
+def begin(alone: Alone) -> bool:
+    """
+    Count the attempt that begins now; return False if the lease was lost.
+
+    By a statement of its own: a run that ends its process counts, and what else that process had claimed does not.
+    Locks: stream_exceptions.
+    """
+    return bool(sql.EXCEPTION_BEGINS.count(id=alone.id, token=alone.token))
 
 
 def done(alone: Alone) -> bool:

@@ -23,6 +23,7 @@ from django_pgbus.conf import database
 from django_pgbus.exceptions import InvalidKey, TaskSuperseded, TaskTimeout
 from django_pgbus.postgres import is_conflict, is_connection_loss
 from django_pgbus.postgres.keys import stored, why_unusable
+from django_pgbus.postgres.leftovers import as_it_was, guarded
 from django_pgbus.streams import exceptions, keys, leases
 from django_pgbus.streams.consumers import Consumer
 from django_pgbus.streams.entry import Entry
@@ -287,14 +288,16 @@ def handle_alone(consumer: Consumer, alone: Alone, around: Surroundings) -> str:
         return _give_up(
             consumer, alone, LookupError("The log does not have this entry any more: retention dropped it.")
         )
+    if alone.attempts > consumer.attempts:  # Its last run was counted when it began, and not heard of again.
+        return _give_up(consumer, alone, None)
+    if not exceptions.begin(alone):
+        return "lost"
     try:
         entry = entry_of(consumer.stream, alone.row, alone.attempts)
     except Exception as error:
         return _failed(
             consumer, alone, Entry(consumer.stream, alone.position, None, alone.row[1], alone.attempts), error
         )
-    if alone.attempts > consumer.attempts:  # Its last run was not heard of again: the claim had counted it.
-        return _give_up(consumer, alone, None)
     try:
         if not consumer.transactional:
             call(consumer, [entry], alone, around)
@@ -354,11 +357,13 @@ def _give_up(consumer: Consumer, alone: Alone, error: BaseException | None) -> s
 def call(consumer: Consumer, entries: Sequence[Entry], held: Range | Alone, around: Surroundings) -> None:
     """Call the handler with a batch or its one entry, as it takes them; raises what it raises."""
     argument = entries[0] if consumer.batch_size is None else list(entries)
-    if consumer.is_async:
-        async_to_sync(_within)(consumer, argument)
-        return
-    with around.limited(held, consumer.timeout):
-        returned = consumer.func(argument)
+    returned = None
+    with as_it_was(database()):
+        if consumer.is_async:
+            async_to_sync(_within)(consumer, argument)
+        else:
+            with around.limited(held, consumer.timeout):
+                returned = consumer.func(argument)
     if asyncio.iscoroutine(returned):
         returned.close()
         raise TypeError("It returned a coroutine that nobody awaits. Is a decorator around an async handler not async?")
@@ -388,13 +393,17 @@ def keys_of(consumer: Consumer, rows: Sequence[Row]) -> dict[int, str | None]:
     """
     assert consumer.key is not None
     found: dict[int, str | None] = {}
-    for row in rows:
-        try:
-            value = consumer.key(entry_of(consumer.stream, row))
-            found[row[0]] = None if value is None else _checked_key(str(value))
-        except BaseException as error:  # It may even exit.
-            found[row[0]] = None
-            signals.key_broken.send_robust(sender=None, handler=consumer.path, position=row[0], exception=error)
+    broken: list[tuple[int, BaseException]] = []
+    with guarded(database()):
+        for row in rows:
+            try:
+                value = consumer.key(entry_of(consumer.stream, row))
+                found[row[0]] = None if value is None else _checked_key(str(value))
+            except BaseException as error:  # It may even exit.
+                found[row[0]] = None
+                broken.append((row[0], error))
+    for position, reason in broken:
+        signals.key_broken.send_robust(sender=None, handler=consumer.path, position=position, exception=reason)
     return found
 
 

@@ -18,6 +18,7 @@ from django_pgbus import signals
 from django_pgbus.conf import database
 from django_pgbus.exceptions import ConsumeRefused
 from django_pgbus.postgres.arrays import texts
+from django_pgbus.postgres.leftovers import guarded
 from django_pgbus.queues import wake
 from django_pgbus.queues.message import Level
 from django_pgbus.streams import sql
@@ -101,7 +102,8 @@ def _unbroken(mark: int, positions: Sequence[int], end: int) -> int:
 
 def _send(consumer: Consumer, rows: Sequence[tuple[int, int, str]]) -> None:
     """Store a message for each entry that is to go into a queue, and wake workers after the commit."""
-    queues = [_queue(consumer, row) for row in rows]
+    with guarded(database()):
+        queues = [_queue(consumer, row) for row in rows]
     chosen = [(queue, row) for queue, row in zip(queues, rows, strict=True) if queue is not None]
     if not chosen:
         return

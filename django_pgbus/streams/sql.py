@@ -428,8 +428,7 @@ CLAIM_EXCEPTIONS = Statement(
     UPDATE pgbus_stream_exceptions AS exception
     SET status = 'running',
         token = %(token)s::uuid,
-        until = statement_timestamp() + %(lease)s::interval,
-        attempts = exception.attempts + 1
+        until = statement_timestamp() + %(lease)s::interval
     FROM due
     WHERE exception.id = due.id
     RETURNING exception.id, exception.position, exception.attempts, exception.key
@@ -446,6 +445,15 @@ READ_EXCEPTION = LogStatement(
     WHERE exception.id = %(id)s::bigint
     """
 )
+EXCEPTION_BEGINS = Statement(
+    sql="""
+    UPDATE pgbus_stream_exceptions
+    SET attempts = attempts + 1
+    WHERE id = %(id)s::bigint
+      AND token = %(token)s::uuid
+    """,
+    locks=("stream_exceptions",),
+)
 EXCEPTION_DONE = Statement(
     sql="""
     DELETE FROM pgbus_stream_exceptions
@@ -460,7 +468,6 @@ EXCEPTION_FAILED = Statement(
     SET status = 'ready',
         token = NULL,
         until = NULL,
-        attempts = attempts - %(uncounted)s::boolean::int,
         due_at = statement_timestamp() + %(delay)s::float8 * interval '1 second',
         exception = CASE WHEN %(uncounted)s::boolean THEN exception ELSE %(exception)s::text END,
         traceback = CASE WHEN %(uncounted)s::boolean THEN traceback ELSE %(traceback)s::text END,

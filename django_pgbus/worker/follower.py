@@ -96,6 +96,11 @@ class Follower(ConnectedLoop):
         self.wake()
 
     @property
+    def names(self) -> str:
+        """Return the groups it follows, as people write them."""
+        return ", ".join(sorted(lane.consumer.name for lane in self._lanes))
+
+    @property
     def busy(self) -> int:
         """Return how many handlers run."""
         return sum(lane.busy for lane in self._lanes)
@@ -164,14 +169,15 @@ class Follower(ConnectedLoop):
             return self._finish()
         self._read_notes()
         self._check_logs()
-        if time.monotonic() >= self._next_look and not self._look():
-            self.idle = not any(lane.busy or lane.done for lane in self._lanes)
+        looked_in_vain = time.monotonic() >= self._next_look and not self._look()
         claimed = False
         for lane in self._lanes:
             if self.may_claim and lane.group is not None and not lane.refused and not lane.paused:
                 claimed |= self._claim(lane)
             if lane.done and not (lane.hungry and lane.room):
                 self._free(lane)
+        if looked_in_vain and not claimed:
+            self.idle = not any(lane.busy or lane.done for lane in self._lanes)
         self._roll_forward()
         if claimed:
             self._next_look = min(self._next_look, time.monotonic() + HUNT_PAUSE)
@@ -254,7 +260,9 @@ class Follower(ConnectedLoop):
             self._note(lanes.pop(row.id), row, now)
         for lane in lanes.values():  # Its row is gone.
             lane.group, self._declare_at = None, 0.0
-        return any(lane.hungry or lane.busy or lane.due_at <= now for lane in self._lanes)
+        return any(
+            lane.hungry or lane.busy or (lane.due_at <= now and not lane.waits_for_keys) for lane in self._lanes
+        )
 
     def _note(self, lane: Lane, row: Any, now: float) -> None:
         lane.paused = row.paused
@@ -401,6 +409,7 @@ class Follower(ConnectedLoop):
         for alone in found:
             alone.confirmed_at = sent
             lane.put(Job(alone))
+        lane.waits_for_keys = not found
         if found:
             self.idle = False
             self._next_look = 0.0
@@ -425,10 +434,11 @@ class Follower(ConnectedLoop):
         what, handled = ended.job.what, ended.handled
         if not isinstance(what, Range):
             lane.drop(what)
+            self.failed += handled in {"put off", "dead"}
             self._next_look = 0.0
             self._next_roll = min(self._next_roll, time.monotonic() + ROLL)
             return
-        if handled is None:  # Its thread broke: nothing is known, so it lapses.
+        if not isinstance(handled, handling.Handled):  # Its thread broke: nothing is known, so it lapses.
             lane.drop(what)
             return
         if handled.unknown:

@@ -49,6 +49,7 @@ class Heart(ConnectedLoop):
         elected: Callable[[], None] = lambda: None,
         renew_more: Callable[[], None] = lambda: None,
         give_up_more: Callable[[], None] = lambda: None,
+        streams: str = "",
     ) -> None:
         super().__init__()
         self._plan = plan
@@ -63,6 +64,7 @@ class Heart(ConnectedLoop):
         self._elected = elected
         self._renew_more = renew_more
         self._give_up_more = give_up_more
+        self._streams = streams
         self.is_dispatcher = False
         self.alive = False
 
@@ -135,6 +137,7 @@ class Heart(ConnectedLoop):
             pid=os.getpid(),
             version=django_pgbus.__version__,
             queues=self._plan.queues_text,
+            streams=self._streams,
             capacity=self._plan.threads,
             lease=f"{self._plan.lease} seconds",
             **self._status(),

@@ -7,12 +7,12 @@ CONN_MAX_AGE = 0 closes when the thread goes idle, not between two jobs.
 
 from __future__ import annotations
 
-import contextlib
 import select
 from typing import Any
 
 from django.db import connections
-from psycopg.pq import TransactionStatus
+
+from django_pgbus.postgres.leftovers import abandon, is_left_open
 
 
 def tidy(*, idle: bool) -> None:
@@ -21,19 +21,9 @@ def tidy(*, idle: bool) -> None:
         if connection.queries_log:
             connection.queries_log.clear()
         if is_left_open(connection) or (not idle and _was_ended(connection)):
-            _abandon(connection)
+            abandon(connection)
         elif connection.connection is not None:
             _refresh(connection, idle=idle)
-
-
-def is_left_open(connection: Any) -> bool:
-    """Return whether a job left a transaction behind, or a connection that is closed already; asks nobody."""
-    session = connection.connection
-    if connection.in_atomic_block or session is None:
-        return bool(connection.in_atomic_block)
-    if connection.autocommit != connection.settings_dict["AUTOCOMMIT"]:
-        return True
-    return bool(connection.vendor == "postgresql" and session.info.transaction_status != TransactionStatus.IDLE)
 
 
 def _was_ended(connection: Any) -> bool:
@@ -50,11 +40,3 @@ def _refresh(connection: Any, *, idle: bool) -> None:
     connection.health_check_done = False
     if settings["CONN_MAX_AGE"] != 0 or connection.errors_occurred or idle or settings["OPTIONS"].get("pool"):
         connection.close_if_unusable_or_obsolete()
-
-
-def _abandon(connection: Any) -> None:
-    """Close a connection whatever state it is in; the next use opens a fresh one."""
-    with contextlib.suppress(Exception):
-        connection.close()
-    with contextlib.suppress(AttributeError):
-        del connections[connection.alias]

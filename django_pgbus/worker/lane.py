@@ -26,7 +26,7 @@ from django_pgbus.tasks.watch import Watch
 from django_pgbus.worker.hygiene import tidy
 
 AHEAD: Final = 1  # ranges claimed while another is handled
-LOOK_AGAIN: Final = 0.02  # seconds between looks at keys that a lower range holds
+LOOK_AGAIN: Final = 0.01  # seconds between looks at keys that a lower range holds
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +42,7 @@ class Ended:
     """What became of a job."""
 
     job: Job
-    handled: Handled | None  # of a range, unless its thread broke
+    handled: Handled | str | None  # of a range, or of an entry on its own; None: its thread broke, or it was left
     seconds: float
 
 
@@ -62,6 +62,7 @@ class Lane:
         self.hunt_until = 0.0
         self.blocked_since: float | None = None  # there are entries, behind a hole
         self.due_at = 0.0  # when an entry on its own is due, by the monotonic clock
+        self.waits_for_keys = False  # what is due waits for another one of its key
         self.asked: uuid.UUID | None = None  # the token of a claim that has not been answered
         self.done: deque[Range] = deque()  # handled, to be freed by the next claim
         self.ended: deque[Ended] = deque()
@@ -141,7 +142,7 @@ class Lane:
     def _work(self) -> None:
         while (job := self._next()) is not None:
             began = time.monotonic()
-            handled = None
+            handled: Handled | str | None = None
             try:
                 tidy(idle=False)
                 handled = self._handle(job)
@@ -163,7 +164,7 @@ class Lane:
             self._waiting -= job is not None
         return job
 
-    def _handle(self, job: Job) -> Handled | None:
+    def _handle(self, job: Job) -> Handled | str | None:
         what = job.what
         if isinstance(what, Range):
             if what.superseded:
@@ -174,7 +175,9 @@ class Lane:
         if self.stopping() and not what.superseded:
             exceptions.hand_back(what)
         elif not what.superseded:
-            self._say(what, handling.handle_alone(self.consumer, what, self))
+            outcome = handling.handle_alone(self.consumer, what, self)
+            self._say(what, outcome)
+            return outcome
         return None
 
     def _say(self, alone: Alone, outcome: str) -> None:

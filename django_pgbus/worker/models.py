@@ -18,6 +18,7 @@ class Worker(models.Model):
     pid = models.IntegerField(_("process ID"))
     version = models.CharField(_("version"), max_length=50)
     queues = models.TextField(_("queues"))
+    streams = models.TextField(_("streams"), db_default="")  # the groups it follows, STREAM/GROUP
     capacity = models.IntegerField(_("threads"))
     running = models.IntegerField(_("running jobs"), db_default=0)
     superseded = models.IntegerField(_("superseded runs"), db_default=0)

@@ -133,6 +133,7 @@ class Process:
             elected=self._elected,
             renew_more=self._follower.renew,
             give_up_more=self._follower.give_up_unconfirmed,
+            streams=self._follower.names,
         )
         self._dispatcher = Dispatcher(lambda: self._heart.is_dispatcher and self._heart.alive)
         self._outage = Outage()

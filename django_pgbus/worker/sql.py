@@ -5,10 +5,10 @@ from django_pgbus.postgres import Statement
 # A row that somebody deleted under a living process comes back with its next beat.
 BEAT = Statement(
     sql="""
-    INSERT INTO pgbus_workers AS worker (id, supervisor, name, host, pid, version, queues, capacity, running,
-                                         superseded, state, listening, lease)
+    INSERT INTO pgbus_workers AS worker (id, supervisor, name, host, pid, version, queues, streams, capacity,
+                                         running, superseded, state, listening, lease)
     VALUES (%(id)s::uuid, %(supervisor)s::uuid, %(name)s::text, %(host)s::text, %(pid)s::int, %(version)s::text,
-            %(queues)s::text, %(capacity)s::int, %(running)s::int, %(superseded)s::int, %(state)s::text,
+            %(queues)s::text, %(streams)s::text, %(capacity)s::int, %(running)s::int, %(superseded)s::int, %(state)s::text,
             %(listening)s::boolean, %(lease)s::interval)
     ON CONFLICT (id) DO UPDATE
     SET running = excluded.running,

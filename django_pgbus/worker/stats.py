@@ -36,6 +36,7 @@ class WorkerStats:
     pid: int
     version: str
     queues: str
+    streams: str
     capacity: int
     running: int
     superseded: int

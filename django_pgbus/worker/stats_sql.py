@@ -6,7 +6,7 @@ from django_pgbus.postgres import Statement
 WORKERS = Statement(
     sql="""
     SELECT worker.id, worker.supervisor, worker.name, worker.host, worker.pid, worker.version, worker.queues,
-           worker.capacity, worker.running, worker.superseded, worker.state, worker.listening,
+           worker.streams, worker.capacity, worker.running, worker.superseded, worker.state, worker.listening,
            extract(epoch FROM worker.lease)::float8 AS lease,
            worker.started_at,
            worker.beat_at,

@@ -14,11 +14,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from django_pgbus.admin import stream_decisions, stream_words
-from django_pgbus.models import ConsumerGroup, Cursor, EntryException, RangeLease, StreamLog
+from django_pgbus.admin import entry_decisions, stream_words
+from django_pgbus.models import ConsumerGroup, Cursor, EntryException, RangeLease, StreamLog, Worker
 from django_pgbus.queues.stats import Count
 from django_pgbus.streams import groups, stats
-from django_pgbus.streams.stats import HeldByEntry, HeldByHole, HeldByLease, Refusal
+from django_pgbus.streams.states import GroupState, HeldByEntry, HeldByHole, HeldByLease, Refusal
 from django_pgbus.tasks.masking import MASK
 from django_pgbus.worker.waiting import Kind, situation
 from tests.admin import consumers, rows  # noqa: F401  (the consumers are declared)
@@ -45,8 +45,9 @@ SECRET = "tok_live_31337"
 
 @pytest.fixture(autouse=True)
 def nothing_declared() -> None:
-    """Begin without the streams that `post_migrate` may have made of what is loaded."""
+    """Begin without the streams that `post_migrate` may have made of what is loaded, and with somebody who works."""
     StreamLog.objects.all().delete()
+    rows.a_worker(streams="ledger/totals, ledger/audit, ledger/mail")
 
 
 def listed(client: Client, **query: Any) -> Any:
@@ -73,7 +74,7 @@ def decision(name: str, stream: StreamLog, **query: Any) -> str:
     return reverse(f"admin:pgbus_streamlog_{name}", query={"stream": stream.pk, **query})
 
 
-def only(stream: StreamLog) -> stats.GroupState:
+def only(stream: StreamLog) -> GroupState:
     """Return the state of the only group of a stream."""
     state = stats.stream(stream.pk)
     assert state is not None
@@ -84,7 +85,7 @@ def only(stream: StreamLog) -> stats.GroupState:
 def standing(stream: StreamLog) -> Any:
     state = stats.stream(stream.pk)
     assert state is not None
-    return stream_words.standing(state.groups[0])
+    return stream_words.standing(state, state.groups[0], situation())
 
 
 def held(stream: StreamLog) -> str:
@@ -256,14 +257,24 @@ def test_a_hole_that_is_proven_is_passed_by_the_next_claim() -> None:
     assert str(standing(stream).state) == "behind"
 
 
-def test_a_group_that_nobody_claims_for_says_so() -> None:
+def test_a_group_that_no_worker_consumes_says_so() -> None:
+    Worker.objects.all().delete()
     stream = a_stream(entries=2)
     group = a_group(stream)
-    assert str(standing(stream).state) == "behind", "somebody may claim any moment"
-    age(stream, timedelta(minutes=5))
-    assert (standing(stream).kind, str(standing(stream).state)) == (Kind.LOST, "nobody claims")
+    for streams in ("", "ledger/mail", "ledger/totals-by-day", "old-ledger/totals"):
+        rows.a_worker(streams=streams)
+    rows.a_worker(streams="ledger/totals", state="draining")
+    rows.a_worker(streams="ledger/totals", beat_at=rows.now() - timedelta(minutes=5))
+    assert (standing(stream).kind, str(standing(stream).state)) == (Kind.LOST, "no worker")
     a_lease(group, 0, 1)
     assert str(standing(stream).state) == "working"
+    RangeLease.objects.all().delete()
+    Cursor.objects.update(claimed=2, committed=2)
+    assert (standing(stream).kind, str(standing(stream).state)) == (Kind.WAITING, "caught up, no worker")
+    rows.a_worker(streams="ledger/mail, ledger/totals")
+    assert str(standing(stream).state) == "caught up"
+    Cursor.objects.update(claimed=1, committed=1)
+    assert str(standing(stream).state) == "behind"
 
 
 @pytest.mark.parametrize(
@@ -638,7 +649,7 @@ def test_chosen_entries_are_discarded_but_not_one_that_runs(admin_client: Client
 def test_all_dead_letters_of_a_group_are_decided_about_in_batches(
     name: str, left: int, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_decisions, "BATCH", 2)
+    monkeypatch.setattr(entry_decisions, "BATCH", 2)
     stream = a_stream(entries=9)
     group, other = a_group(stream, claimed=9), a_group(stream, "audit", claimed=9)
     for nth in range(1, 4):

@@ -41,7 +41,8 @@ class Streamed:
 
 def some_streams() -> Streamed:
     StreamLog.objects.all().delete()
-    worker = rows.a_worker(queues="*: 10", running=2)
+    follows = "catalogue/prices, ledger/mail, ledger/monthly-report, ledger/reminders, ledger/totals"
+    worker = rows.a_worker(queues="*: 10", running=2, streams=follows)
     ledger = a_stream("ledger", 1, partition_size=10_000, retention=timedelta(days=90))
     _fill(ledger, 61_000)
     skip(ledger)

@@ -12,6 +12,7 @@ import pytest
 from django_pgbus.events.handlers import handlers
 from django_pgbus.models import Subscription
 from tests.docs.pages import Block, all_blocks, blocks_of
+from tests.streams.following import nothing_declared
 
 PYTHON = all_blocks("python")
 RUN_PAGES = sorted({block.page for block in PYTHON if block.mark == "run"})
@@ -24,13 +25,14 @@ def test_it_compiles(block: Block) -> None:
 
 @pytest.fixture
 def module(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
-    """The blocks of one page are one module, so that a worker could import its tasks; no other handlers are there."""
+    """The blocks of one page are one module, so that a worker could import its tasks; nothing else is declared."""
     others = dict(handlers)
     handlers.clear()
     made = ModuleType("docs_" + request.param.removesuffix(".md").replace("/", "_").replace("-", "_"))
     made.__file__ = f"docs/{request.param}"
     sys.modules[made.__name__] = made
-    yield made
+    with nothing_declared():
+        yield made
     del sys.modules[made.__name__]
     handlers.clear()
     handlers.update(others)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 
 from django_pgbus import Stream
-from django_pgbus.streams import leases, partitions
+from django_pgbus.streams import keys, leases, partitions
 from django_pgbus.streams.log_statement import log_table
 from django_pgbus.worker.follower import Follower
 from tests.line import COMMITTED
@@ -175,18 +175,24 @@ def test_a_follower_that_begins_goes_on_with_what_another_has_observed():
 
 
 class Lost:
-    """Loses the answer of the first call of a function, with the connection."""
+    """Loses the connection at the first call of a function: before it, after it, or with the commit after it."""
 
-    def __init__(self, real: Callable[..., Any], *, executed: bool = True) -> None:
-        self.real, self.executed, self.calls = real, executed, 0
+    def __init__(self, real: Callable[..., Any], *, at: str = "after") -> None:
+        self.real, self.at, self.calls = real, at, 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.calls += 1
         if self.calls > 1:
             return self.real(*args, **kwargs)
-        if self.executed:
-            self.real(*args, **kwargs)
-        connection.close()
+        if self.at != "before":
+            answer = self.real(*args, **kwargs)
+        if self.at == "commit":
+            transaction.on_commit(self.break_off)
+            return answer
+        return self.break_off()
+
+    def break_off(self) -> None:
+        connection.connection.close()
         raise OperationalError("the connection was lost")
 
 
@@ -199,61 +205,51 @@ def looks_for_no_claim(monkeypatch):
 @fails_if(looks_for_no_claim)
 def test_a_claim_whose_answer_was_lost(keyed):
     a_stream(entries=5)
-    consumer = a_group(takes, **({"key": len_of} if keyed else {}))
+    consumer = a_group(takes, **({"key": the_same} if keyed else {}))
     with pytest.MonkeyPatch.context() as patch, followed(consumer) as worker:
-        worker.follower.may_claim = False
-        worker.steps(1)
-        worker.follower.may_claim = True
-        if keyed:  # it is the end of the transaction that is not answered
-            patch.setattr("django_pgbus.streams.keys.hold", ThenLost())
+        if keyed:
+            patch.setattr(keys, "hold", Lost(keys.hold, at="commit"))
         else:
             patch.setattr(leases, "claim", Lost(leases.claim))
-        assert isinstance(worker.fails(), OperationalError)
-        ranges = execute("SELECT low, high FROM pgbus_stream_leases")
+        worker.fails()
+        assert open_ranges() == [(0, 5)]
         worker.steps(1)
-        held = [(what.low, what.high) for what in worker.lane.held()]
-        assert held or not ranges
-        assert execute("SELECT low, high FROM pgbus_stream_leases") in ([(0, 5)], [])
+        assert worker.lane.held() or not open_ranges()  # it may be done by now
         worker.until_handled(5)
     assert seen == [1, 2, 3, 4, 5]
 
 
-def len_of(entry: Any) -> int:
+def the_same(entry: Any) -> int:
     return 1
 
 
-class ThenLost:
-    """Holds keys, and loses the connection once, before the transaction ends."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def __call__(self, *args: Any) -> None:
-        self.calls += 1
-        if self.calls == 1:
-            connection.connection.close()
-            raise OperationalError("the connection was lost")
+def open_ranges() -> list[Any]:
+    return execute("SELECT low, high FROM pgbus_stream_leases ORDER BY low")
 
 
-def test_a_claim_that_was_lost_before_it_was_made():
+@pytest.mark.parametrize("keyed", [False, True], ids=["", "with a key"])
+def test_a_claim_that_was_lost_before_it_was_made(keyed):
     a_stream(entries=5)
-    consumer = a_group(takes)
+    consumer = a_group(takes, **({"key": the_same} if keyed else {}))
     with pytest.MonkeyPatch.context() as patch, followed(consumer) as worker:
-        patch.setattr(leases, "claim", Lost(leases.claim, executed=False))
+        if keyed:  # claimed, but not committed
+            patch.setattr(keys, "hold", Lost(keys.hold))
+        else:
+            patch.setattr(leases, "claim", Lost(leases.claim, at="before"))
         worker.fails()
-        assert execute("SELECT low, high FROM pgbus_stream_leases") == []
+        assert open_ranges() == []
         worker.until_handled(5)
     assert seen == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("executed", [True, False], ids=["executed", "not executed"])
-def test_a_commit_whose_answer_was_lost(executed):
+@pytest.mark.parametrize("at", ["before", "after"])
+def test_a_commit_whose_answer_was_lost(at):
     """The entry that fails is entered once, and the rest is not handled again."""
     a_stream(entries=5)
     consumer = a_group(fails_at_three)
     lost = []
     with pytest.MonkeyPatch.context() as patch, followed(consumer) as worker:
-        patch.setattr(leases, "commit", Lost(leases.commit, executed=executed))
+        patch.setattr(leases, "commit", Lost(leases.commit, at=at))
         patch.setattr("django_pgbus.signals.range_lost.send_robust", lambda **kwargs: lost.append(kwargs))
         worker.steps(1)
         until(lambda: worker.lane.ended)

@@ -184,7 +184,7 @@ def test_what_is_appended_while_a_worker_follows_is_handled_at_once(long_up):  #
 
     a_group(handler)
     with a_worker(streams=("*",), poll=5.0):
-        until(lambda: execute("SELECT 1 FROM pg_stat_activity WHERE application_name = 'pgbus listener'"))
+        until(lambda: execute("SELECT 1 FROM pg_stat_activity WHERE application_name = 'pgbus listen'"))
         for n in range(20):
             with transaction.atomic():
                 stream.append({"n": n})
@@ -340,7 +340,7 @@ def test_what_failed_as_often_as_it_may_is_a_dead_letter_with_a_copy_of_its_entr
     assert seen == list(range(1, attempts + 1))
     ((letter,),) = [failed()]
     assert (letter.status, letter.attempts, letter.exception) == ("dead", attempts, "builtins.KeyError")
-    assert letter.payload == {"n": 1, "text": "Zürich"}
+    assert json.loads(letter.payload) == {"n": 1, "text": "Zürich"}
     assert letter.appended_at == at
     assert "KeyError: 'account'" in letter.traceback
     assert "in handler" in letter.traceback
@@ -383,14 +383,14 @@ def test_backoff_is_asked_and_taken_at_its_word():
 
     a_group(handler, backoff=backoff)
     broken, _kept = heard(signals.backoff_broken)
-    with override_settings(PGBUS={"BACKOFF_BASE": 600.0}):
+    with override_settings(PGBUS={"BACKOFF_BASE": 100.0}):
         follow()
     assert asked == [("1", 1, 1), ("2", 2, 1), ("3", 3, 1)]
     first, second, third = failed()
     now = datetime.now(UTC)
     assert (first.status, second.status, third.status) == ("ready", "dead", "ready")
     assert timedelta(minutes=59) < first.due_at - now < timedelta(minutes=61)
-    assert timedelta(minutes=8) < third.due_at - now < timedelta(minutes=12)
+    assert timedelta(seconds=80) < third.due_at - now < timedelta(seconds=120)
     assert [call["task"].rpartition(".")[2] for call in broken] == ["handler"]
     assert cursor() == (3, 0), "what is not done with keeps its entry"
 
@@ -513,7 +513,7 @@ def test_values_of_sensitive_keys_are_in_no_traceback():
     assert "refused" in letter.traceback
     assert "4111" not in letter.traceback
     assert "9876" not in letter.traceback
-    assert letter.payload["card"] == "4111-1111", "the copy is whole: it is to be redriven"
+    assert json.loads(letter.payload)["card"] == "4111-1111", "the copy is whole: it is to be redriven"
 
 
 def test_a_decorator_that_is_not_async_around_an_async_handler_is_a_failure_that_says_so():
@@ -864,6 +864,7 @@ def test_only_a_run_that_has_begun_counts_as_an_attempt():
     for _ in range(5):
         execute(
             "UPDATE pgbus_stream_exceptions SET due_at = statement_timestamp(), until = statement_timestamp() - '1 s'::interval"
+            ""
         )
         assert len(exceptions.claim(group, limit=20, token=uuid.uuid4(), lease=30.0)) == 20
     execute("UPDATE pgbus_stream_exceptions SET until = statement_timestamp() - interval '1 second'")
@@ -884,7 +885,6 @@ def by_account(entry: Entry) -> Any:
 def test_entries_of_a_key_are_done_in_order_also_where_one_fails(size, transactional):
     stream = a_stream()
     stream.append_many([{"n": n, "account": n % 4} for n in range(40)])
-    done: list[Any] = []
     runs: dict[int, int] = {}
 
     @top
@@ -897,7 +897,8 @@ def test_entries_of_a_key_are_done_in_order_also_where_one_fails(size, transacti
                 raise ValueError
         elif {5, 6, 22} & set(numbers(entries)):
             raise ValueError
-        done.extend((entry.payload["account"], entry.payload["n"]) for entry in entries)
+        for entry in entries:
+            Group.objects.create(name=f"{entry.payload['account']}-{entry.payload['n']}")
 
     a_group(
         handler,
@@ -908,7 +909,12 @@ def test_entries_of_a_key_are_done_in_order_also_where_one_fails(size, transacti
         backoff=at_once,
     )
     with a_worker(**FOLLOW):
-        until(lambda: len(done) == 40 and cursor()[0] == 40 and not failed() and not RangeLease.objects.exists())
+        until(
+            lambda: (
+                Group.objects.count() == 40 and cursor()[0] == 40 and not failed() and not RangeLease.objects.exists()
+            )
+        )
+    done = [tuple(map(int, group.name.split("-"))) for group in Group.objects.order_by("id")]
     for account in range(4):
         assert [n for which, n in done if which == account] == list(range(account, 40, 4))
     assert execute("SELECT count(*) FROM pgbus_stream_keys") == [(0,)]
@@ -1138,7 +1144,7 @@ def test_route_to_a_function_chooses_the_queue_and_none_skips():
     with a_worker("nowhere", **FOLLOW):
         until(lambda: cursor()[0] == 6)
     assert sorted(Message.objects.values_list("queue", flat=True)) == ["@mail", "@mail", "@print", "@print"]
-    found = {json.loads(json.dumps(m.payload))["position"]: m.queue for m in Message.objects.all()}
+    found = {json.loads(message.payload)["position"]: message.queue for message in Message.objects.all()}
     assert found == {1: "@mail", 2: "@print", 4: "@mail", 5: "@print"}
     all_done(6)
 
@@ -1221,7 +1227,6 @@ def test_a_worker_that_is_asked_to_end_finishes_its_entry_and_hands_the_rest_bac
         until(lambda: 3 in seen)
         worker.process._follower.drain()
         waits.clear()
-        worker.stop()
     assert seen == [1, 2, 3]
     (lease,) = RangeLease.objects.all()
     assert (lease.low, lease.high, lease.reclaims) == (3, 10, -1)

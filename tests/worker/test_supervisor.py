@@ -69,6 +69,9 @@ class Recorder:
     def fail_timed_out(self, held, timed_out, worker):
         self._record("fail_timed_out", held, timed_out)
 
+    def release_ranges(self, worker, *, stopped):
+        pass
+
     def look_in_its_place(self, worker): ...
 
     def hand_back_unreported(self, worker):

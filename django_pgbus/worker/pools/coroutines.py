@@ -13,9 +13,10 @@ from typing import Any, Final
 from asgiref.sync import sync_to_async
 from django.db import connections
 
+from django_pgbus.postgres.leftovers import is_left_open
 from django_pgbus.queues.message import Delivery
 from django_pgbus.tasks.executor import announce
-from django_pgbus.worker.hygiene import is_left_open, tidy
+from django_pgbus.worker.hygiene import tidy
 
 TIDY_EVERY: Final = 1.0  # seconds, under a load that never ends
 
