@@ -336,7 +336,7 @@ OF_A_STREAM = {
     "name": "1 to 100 letters, digits and `_ - . :`",
     "retention": "How long entries are kept that every group is done with, in seconds or as a timedelta; None for ever. The "
     "last declaration counts.",
-    "partition_size": "Positions of one partition, which retention drops as a whole. The first declaration counts, for ever.",
+    "partition_size": "Positions of one partition, which retention drops whole. The first declaration counts, for ever.",
 }
 STREAM_DEFAULTS = {"retention": "None", "partition_size": "10,000,000"}
 OF_A_CONSUMER = {
@@ -411,8 +411,8 @@ def streams() -> str:
             _table(("Attribute", "Meaning"), _meant([field.name for field in fields(Lag)], OF_LAG)),
             "## What a person decides\n\nFunctions of `django_pgbus.streams.groups`; the admin asks for confirmation first.",
             _table(("Function", "What it does"), people),
-            "## Errors\n\nAll are `PgbusError`s. `InvalidHandler` is raised too, where a consumer cannot be used as it is declared, and "
-            "`InvalidPayload`, where an entry cannot be stored.",
+            "## Errors\n\nAll are `PgbusError`s. `InvalidHandler` is raised too, where a consumer cannot be used as it is "
+            "declared, and `InvalidPayload`, where an entry cannot be stored.",
             _table(
                 ("Error", "Meaning"), [(f"`{name}`", _first(getattr(django_pgbus, name))) for name in STREAM_ERRORS]
             ),
@@ -725,8 +725,8 @@ All stand on one alias, `PGBUS["DATABASE"]`. They may be read; write to them thr
 line) is kept by those statements. Ids come from the sequence `pgbus_task_id`, places in the line from
 `pgbus_position`.
 
-The entries of a stream stand in a table of their own, `pgbus_stream_<id>`, with the columns `position`, `appended_at` and `payload`,
-partitioned by position: see [Streams](../guides/streams.md#other-writers) for who else may write there."""
+The entries of a stream stand in a table of their own, `pgbus_stream_<id>`, with the columns `position`, `appended_at` and
+`payload`, partitioned by position: see [Streams](../guides/streams.md#other-writers) for who else may write there."""
 
 COMMANDS_INTRO = """# Commands
 

@@ -58,7 +58,7 @@ class GroupDecision(StreamDecision):
 
     def find(self, query: QueryDict) -> Any:
         """Return the group, None if it is gone."""
-        return _group(query)
+        return find_group(query)
 
 
 class Pause(GroupDecision):

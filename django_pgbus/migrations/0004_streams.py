@@ -272,6 +272,11 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index(fields=["group", "status", "due_at"], name="pgbus_stream_exceptions_due"),
                     models.Index(
+                        condition=models.Q(("status__in", ["ready", "running"])),
+                        fields=["group", "position"],
+                        name="pgbus_stream_exceptions_open",
+                    ),
+                    models.Index(
                         condition=models.Q(("key__isnull", False)),
                         fields=["group", "key", "position"],
                         name="pgbus_stream_exceptions_key",

@@ -215,7 +215,20 @@ HEAD = LogStatement(
 )
 COMMITTED = Statement(
     sql="""
-    SELECT coalesce(cursors.committed, 0) AS committed
+    SELECT greatest(
+               coalesce(cursors.committed, 0),
+               least(
+                   cursors.claimed,
+                   (SELECT min(lease.low) FROM pgbus_stream_leases AS lease WHERE lease.group_id = groups.id),
+                   (
+                       SELECT min(exception.position) - 1
+                       FROM pgbus_stream_exceptions AS exception
+                       WHERE exception.group_id = groups.id
+                         AND exception.status IN ('ready', 'running')
+                         AND exception.payload IS NULL
+                   )
+               )
+           ) AS committed
     FROM pgbus_stream_groups AS groups
     LEFT JOIN pgbus_stream_cursors AS cursors ON cursors.group_id = groups.id
     WHERE groups.stream_id = %(stream)s::bigint

@@ -178,6 +178,12 @@ class EntryException(models.Model):
         constraints = [models.UniqueConstraint(fields=["group", "position"], name="pgbus_stream_exceptions_once")]
         indexes = [
             models.Index(fields=["group", "status", "due_at"], name="pgbus_stream_exceptions_due"),
+            # Those that are not done with: dead letters may be many.
+            models.Index(
+                fields=["group", "position"],
+                name="pgbus_stream_exceptions_open",
+                condition=models.Q(status__in=["ready", "running"]),
+            ),
             models.Index(
                 fields=["group", "key", "position"],
                 name="pgbus_stream_exceptions_key",

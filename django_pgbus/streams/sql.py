@@ -371,7 +371,7 @@ BLOCKED_KEYS = Statement(
                WHERE exception.group_id = %(group)s::bigint
                  AND exception.key = wanted.key
                  AND exception.position <= %(low)s::bigint
-                 AND exception.status <> 'dead'
+                 AND exception.status IN ('ready', 'running')
            ) AS by_exception
     FROM unnest(%(keys)s::text[]) AS wanted (key)
     WHERE EXISTS (
@@ -379,7 +379,7 @@ BLOCKED_KEYS = Statement(
               WHERE exception.group_id = %(group)s::bigint
                 AND exception.key = wanted.key
                 AND exception.position <= %(low)s::bigint
-                AND exception.status <> 'dead'
+                AND exception.status IN ('ready', 'running')
           )
        OR EXISTS (
               SELECT FROM pgbus_stream_keys AS held
@@ -411,7 +411,7 @@ CLAIM_EXCEPTIONS = Statement(
                      WHERE earlier.group_id = exception.group_id
                        AND earlier.key = exception.key
                        AND earlier.position < exception.position
-                       AND earlier.status <> 'dead'
+                       AND earlier.status IN ('ready', 'running')
                  )
                  AND NOT EXISTS (
                      SELECT FROM pgbus_stream_keys AS held
@@ -707,7 +707,7 @@ COMPUTE_COMMITTED = Statement(
                 SELECT min(exception.position) - 1
                 FROM pgbus_stream_exceptions AS exception
                 WHERE exception.group_id = cursors.group_id
-                  AND exception.status <> 'dead'
+                  AND exception.status IN ('ready', 'running')
                   AND exception.payload IS NULL
             )
         ) AS committed

@@ -53,7 +53,7 @@ BACKLOGS = Statement(
 
 LIVING_WORKERS = Statement(
     sql="""
-    SELECT name, queues, listening
+    SELECT name, queues, streams, listening
     FROM pgbus_workers
     WHERE beat_at > statement_timestamp() - lease
     ORDER BY name

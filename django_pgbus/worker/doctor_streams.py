@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from django_pgbus.exceptions import StreamDoesNotExist
 from django_pgbus.streams import groups, logs, logs_sql, partitions, stats
 from django_pgbus.streams import sql as streams_sql
 from django_pgbus.streams.consumers import consumers
-from django_pgbus.streams.stats import GroupState, HeldByEntry, HeldByHole, HeldByLease, Hold, StreamState, Writer
+from django_pgbus.streams.states import GroupState, HeldByEntry, HeldByHole, HeldByLease, Hold, StreamState, Writer
 from django_pgbus.streams.stream import streams
 from django_pgbus.tasks.discovery import autodiscover
 from django_pgbus.worker import doctor_sql as sql
@@ -83,6 +83,7 @@ def _refused(known: list[StreamState]) -> Iterator[Finding]:
 
 
 def _groups(known: list[StreamState]) -> Iterator[Finding]:
+    followed = {name for worker in sql.LIVING_WORKERS.rows() for name in _followed_by(worker)}
     for stream in known:
         for group in stream.groups:
             name = f"{stream.name}/{group.name}"
@@ -100,8 +101,19 @@ def _groups(known: list[StreamState]) -> Iterator[Finding]:
                     f"{name} is paused, {group.lag:,} positions behind",
                     "Resume it on the page Streams of the admin.",
                 )
+            elif group.lag and group.refusal is None and name not in followed:
+                yield Finding(
+                    Grade.FAIL,
+                    "streams",
+                    f"{name} is {group.lag:,} positions behind, and no living worker follows it",
+                    f"Start one: manage.py runworker --streams {name}",
+                )
             elif group.refusal is None:
                 yield from _late(name, group)
+
+
+def _followed_by(worker: Any) -> list[str]:
+    return [name.strip() for name in worker.streams.split(",")]
 
 
 def _late(name: str, group: GroupState) -> Iterator[Finding]:
@@ -121,7 +133,7 @@ def _late(name: str, group: GroupState) -> Iterator[Finding]:
             "streams",
             f"{name} is {group.lag:,} positions behind, the oldest entry waits for {group.lag_seconds:.0f} s"
             + (f": {_held_by(hold)}" if hold is not None else ""),
-            f"Is a worker following it? manage.py runworker --streams {name}",
+            "Give it more processes, or see what its handler does.",
         )
 
 
@@ -167,8 +179,8 @@ def repair_cursor(name: str, *, force: bool = False) -> str:
     """
     Let a group that refuses to work adopt the log as it is, and return what was done, as a sentence. Raises CannotRepair.
 
-    Not while one of its workers holds a range, unless it is forced: what such a process has observed it has observed of the
-    other log, and may hold it for a proof before it looks again.
+    Not while a living worker follows it, or a range of it is leased, unless it is forced: such a process may know of the
+    other log what does not hold in this one, and take it for a proof before it looks again.
     """
     stream, slash, group = name.partition("/")
     if not (stream and slash and group):
@@ -180,19 +192,25 @@ def repair_cursor(name: str, *, force: bool = False) -> str:
     reason = _why_refused(name, found.id)
     if reason is None:
         return f"{name} does not refuse to work: there is nothing to repair."
-    held = sql.HELD_RANGES.rows(group=found.id)
-    if held and not force:
-        workers = ", ".join(sorted({str(row.worker) for row in held}))
-        raise CannotRepair(
-            f"Workers of {name} hold {len(held)} ranges that have not lapsed ({workers}). Stop them first: they may know of "
-            "the other log what does not hold in this one. Where they are gone, wait for a lease, or give --force."
-        )
+    if not force:
+        _must_be_alone(name, found.id)
     claimed, committed = groups.repair(stream, group)
     still = _why_refused(name, found.id)
     return (
         f"{name} has adopted the log as it is, and goes on after {claimed:,}. What comes up to {committed:,} counts as done "
         f"with, as before.{f' It refuses still: {still}' if still else ''}"
     )
+
+
+def _must_be_alone(name: str, group: int) -> None:
+    stop = (
+        "Stop it first: it may know of the other log what does not hold in this one. Where it is gone already, wait for a "
+        "lease, or give --force."
+    )
+    if followers := [worker.name for worker in sql.LIVING_WORKERS.rows() if name in _followed_by(worker)]:
+        raise CannotRepair(f"{name} is followed by {', '.join(followers)}. {stop}")
+    if held := sql.HELD_RANGES.rows(group=group):
+        raise CannotRepair(f"The worker {held[0].worker} holds a range of {name} that has not lapsed. {stop}")
 
 
 def _why_refused(name: str, group: int) -> str | None:

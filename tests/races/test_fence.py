@@ -24,7 +24,16 @@ from tests.line import COMMITTED
 from tests.races.guards import at_the_same_time, fails_if, without
 from tests.sessions import execute, sessions
 from tests.streams.following import Claimer, a_group, a_stream, nothing_declared
-from tests.streams.producing import append, append_in_vain, cursor, log_of, polls, polls_by_new_workers, take_id, two_producers
+from tests.streams.producing import (
+    append,
+    append_in_vain,
+    cursor,
+    log_of,
+    polls,
+    polls_by_new_workers,
+    take_id,
+    two_producers,
+)
 
 pytestmark = [COMMITTED, pytest.mark.races]
 

@@ -49,7 +49,9 @@ def sent() -> list[int]:
     """Return the positions of the entries that are in queues, in the order of the queue."""
     return [
         position
-        for (position,) in execute("SELECT (payload->>'position')::bigint FROM pgbus_messages ORDER BY pgbus_messages.position")
+        for (position,) in execute(
+            "SELECT (payload->>'position')::bigint FROM pgbus_messages ORDER BY pgbus_messages.position"
+        )
     ]
 
 

@@ -138,7 +138,9 @@ def at_once(exception: Any, entry: Any) -> float:
 def waiting() -> dict[int, tuple[str, str | None, int]]:
     return {
         position: (status, key, attempts)
-        for position, status, key, attempts in EntryException.objects.values_list("position", "status", "key", "attempts")
+        for position, status, key, attempts in EntryException.objects.values_list(
+            "position", "status", "key", "attempts"
+        )
     }
 
 

@@ -863,8 +863,8 @@ def test_only_a_run_that_has_begun_counts_as_an_attempt():
     group = groups.find("ledger", "totals")
     for _ in range(5):
         execute(
-            "UPDATE pgbus_stream_exceptions SET due_at = statement_timestamp(), until = statement_timestamp() - '1 s'::interval"
-            ""
+            "UPDATE pgbus_stream_exceptions"
+            " SET due_at = statement_timestamp(), until = statement_timestamp() - interval '1 second'"
         )
         assert len(exceptions.claim(group, limit=20, token=uuid.uuid4(), lease=30.0)) == 20
     execute("UPDATE pgbus_stream_exceptions SET until = statement_timestamp() - interval '1 second'")
@@ -1079,11 +1079,11 @@ def test_a_rewind_while_a_worker_handles_takes_its_range_from_it():
         until(lambda: runs)
         assert groups.rewind("ledger", "totals", 2) == 3
         go_on.append(True)
-        until(lambda: len(runs) == 2)
+        until(lambda: len(runs) == 3)
         until(lambda: not RangeLease.objects.exists())
-    assert runs == [[1, 2, 3, 4, 5], [3, 4, 5]]
+    # Nobody knows how far it was: what lies below is not done with either.
+    assert (runs[0], sorted(runs[1:])) == ([1, 2, 3, 4, 5], [[1, 2], [3, 4, 5]])
     assert len(lost) == 1
-    # Up to 2 the group counts as handled: that is what a rewind to 2 says.
     assert cursor() == (5, 5)
 
 

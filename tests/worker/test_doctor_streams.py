@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from io import StringIO
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from django_pgbus import Stream
-from django_pgbus.models import Cursor, EntryException, RangeLease
+from django_pgbus.models import Cursor, EntryException, RangeLease, Worker
 from django_pgbus.streams import groups
 from django_pgbus.worker import doctor, doctor_streams
 from django_pgbus.worker.findings import Grade
 from tests.sessions import execute
 from tests.streams.following import Claimer, a_group, a_stream, nothing_declared
 
-Look = Callable[[], list[tuple[str, str]]]
+Look = Callable[..., list[tuple[str, str]]]
+WORKER: dict[str, Any] = {
+    "name": "w",
+    "host": "h",
+    "pid": 1,
+    "version": "0",
+    "queues": "",
+    "capacity": 0,
+    "state": "running",
+    "lease": timedelta(seconds=30),
+}
 
 
 @pytest.fixture
 def look(transactional_db: None) -> Iterator[Look]:
     """Return what is found, but for what other tests have left in the database."""
 
-    def found() -> list[tuple[str, str]]:
+    def found(follows: str = "ledger/totals") -> list[tuple[str, str]]:
+        Worker.objects.all().delete()
+        if follows:
+            Worker.objects.create(**WORKER, id=uuid.uuid4(), streams=follows)
         everything = list(doctor.examine())
         return [(one.grade, f"{one.text} | {one.remedy}") for one in everything if one.subject == "streams"]
 
@@ -55,6 +70,17 @@ def test_what_is_as_it_should_be_is_one_line(look: Look) -> None:
     grade, said = only(look(), "streams, ")
     assert grade == Grade.OK
     assert "1 groups, at most 3 positions behind" in said
+
+
+@pytest.mark.parametrize("follows", ["", "ledger/total", "other/totals, ledger/mail"])
+def test_a_group_that_nobody_follows_is_named(look: Look, follows: str) -> None:
+    a_stream(entries=3)
+    a_group()
+    grade, said = only(look(follows), "ledger/totals")
+    assert grade == Grade.FAIL
+    assert "is 3 positions behind, and no living worker follows it" in said
+    assert "runworker --streams ledger/totals" in said
+    assert only(look("ledger/mail, ledger/totals"), "streams, ")[0] == Grade.OK
 
 
 def test_no_streams_at_all(look: Look) -> None:
@@ -119,13 +145,13 @@ class TestLate:
         monkeypatch.setattr(doctor_streams, "LATE", -1.0)
         monkeypatch.setattr(doctor_streams, "OLD", -1.0)
 
-    def test_a_group_that_nobody_follows(self, look: Look) -> None:
+    def test_one_of_which_nothing_is_claimed(self, look: Look) -> None:
         a_stream(entries=2)
         a_group()
         grade, said = only(look(), "ledger/totals")
         assert grade == Grade.WARN
         assert "is 2 positions behind, the oldest entry waits for 0 s" in said
-        assert "runworker --streams ledger/totals" in said
+        assert "more processes" in said
 
     def test_a_range_that_is_being_handled_and_one_whose_worker_is_silent(self, look: Look) -> None:
         a_stream(entries=2)
@@ -201,11 +227,20 @@ def test_a_cursor_adopts_the_log_and_stays_where_it_is(refusing: Claimer) -> Non
 
 def test_not_while_a_worker_holds_a_range(refusing: Claimer) -> None:
     with pytest.raises(
-        CommandError, match=rf"hold 1 ranges that have not lapsed \({refusing.worker}\)\. Stop them first"
+        CommandError, match=rf"worker {refusing.worker} holds a range of ledger/totals .* Stop it first"
     ):
         repair("ledger/totals")
     assert Cursor.objects.get().epoch == "another/1"
     assert "has adopted" in repair("ledger/totals", "--force")
+
+
+def test_not_while_a_worker_follows_the_group(refusing: Claimer) -> None:
+    RangeLease.objects.all().delete()
+    worker = Worker.objects.create(**WORKER, id=uuid.uuid4(), streams="ledger/mail, ledger/totals")
+    with pytest.raises(CommandError, match=r"ledger/totals is followed by w\. Stop it first"):
+        repair("ledger/totals")
+    Worker.objects.filter(pk=worker.pk).update(beat_at=timezone.now() - timedelta(minutes=1))
+    assert "has adopted" in repair("ledger/totals")
 
 
 def test_a_range_that_has_lapsed_is_nobodys(refusing: Claimer) -> None:

@@ -29,7 +29,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--force",
             action="store_true",
-            help="Repair although workers hold ranges of the group: they are gone for good.",
+            help="Repair although workers follow the group, or hold ranges of it: they are gone for good.",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

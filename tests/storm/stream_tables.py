@@ -1,0 +1,71 @@
+"""The tables of the storm over streams, and the triggers that see ranges and failed entries end; all the storm's own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+STREAM: Final = "storm"
+PARTITION: Final = 5000
+GROUPS: Final = ("totals", "plain", "keyed", "routed")
+
+CREATE: Final = """
+    CREATE TABLE stream_storm_appended (
+        id bigint NOT NULL, key int NOT NULL, amount int NOT NULL, stubborn boolean NOT NULL, how text NOT NULL
+    );
+    CREATE TABLE stream_storm_totaled (position bigint NOT NULL, id bigint NOT NULL);
+    CREATE TABLE stream_storm_totals (entries bigint NOT NULL, total bigint NOT NULL);
+    INSERT INTO stream_storm_totals VALUES (0, 0);
+    CREATE TABLE stream_storm_runs (
+        run bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        grp text NOT NULL,
+        position bigint NOT NULL,
+        id bigint NOT NULL,
+        key int NOT NULL,
+        pid int NOT NULL,
+        began timestamptz NOT NULL DEFAULT clock_timestamp(),
+        ended timestamptz,
+        failed boolean NOT NULL DEFAULT false
+    );
+    CREATE TABLE stream_storm_kills (pid int NOT NULL, after timestamptz NOT NULL, before timestamptz NOT NULL);
+    CREATE TABLE stream_storm_ends (group_id bigint, low bigint, high bigint, at timestamptz DEFAULT clock_timestamp());
+    CREATE TABLE stream_storm_alone (
+        group_id bigint, position bigint, ended boolean, at timestamptz DEFAULT clock_timestamp()
+    );
+    CREATE TABLE stream_storm_messages (id bigint NOT NULL, position bigint NOT NULL, queue text NOT NULL);
+
+    CREATE FUNCTION stream_storm_note_range() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO stream_storm_ends (group_id, low, high)
+        VALUES (OLD.group_id, OLD.low, CASE WHEN TG_OP = 'DELETE' THEN OLD.high ELSE NEW.low END);
+        RETURN NULL;
+    END $$;
+    CREATE FUNCTION stream_storm_note_alone() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF TG_OP = 'INSERT' THEN
+            INSERT INTO stream_storm_alone (group_id, position, ended) VALUES (NEW.group_id, NEW.position, false);
+        ELSE
+            INSERT INTO stream_storm_alone (group_id, position, ended) VALUES (OLD.group_id, OLD.position, true);
+        END IF;
+        RETURN NULL;
+    END $$;
+    CREATE FUNCTION stream_storm_note_message() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO stream_storm_messages VALUES (NEW.id, (NEW.payload->>'position')::bigint, NEW.queue);
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER stream_storm_ended AFTER DELETE ON pgbus_stream_leases
+        FOR EACH ROW EXECUTE FUNCTION stream_storm_note_range();
+    CREATE TRIGGER stream_storm_cut AFTER UPDATE OF low ON pgbus_stream_leases
+        FOR EACH ROW WHEN (NEW.low > OLD.low) EXECUTE FUNCTION stream_storm_note_range();
+    CREATE TRIGGER stream_storm_alone AFTER INSERT OR DELETE ON pgbus_stream_exceptions
+        FOR EACH ROW EXECUTE FUNCTION stream_storm_note_alone();
+    CREATE TRIGGER stream_storm_dead AFTER UPDATE OF status ON pgbus_stream_exceptions
+        FOR EACH ROW WHEN (NEW.status = 'dead') EXECUTE FUNCTION stream_storm_note_alone();
+    CREATE TRIGGER stream_storm_routed AFTER INSERT ON pgbus_messages
+        FOR EACH ROW WHEN (NEW.topic = 'storm/routed') EXECUTE FUNCTION stream_storm_note_message();
+"""
+
+
+def queue_of(id: int) -> str | None:
+    """Return the queue into which an entry is routed."""
+    return (None, "storm_a", "storm_b")[id % 3]
