@@ -70,9 +70,7 @@ subscription_removed = Signal()  # handler, patterns, by; sent by whoever remove
 stream_created = Signal()  # stream; sent by whoever makes it, before the commit
 partitions_made = Signal()  # stream, count; sent by whoever needs them, before the commit
 partitions_dropped = Signal()  # stream, count: past their retention
-group_created = (
-    Signal()
-)  # stream, group, position (after which it begins); sent by workers at their start
+group_created = Signal()  # stream, group, position (it begins after it); sent by workers at their start
 group_paused = Signal()  # stream, group, paused (or resumed), by; sent by whoever does
 group_rewound = Signal()  # stream, group, position, positions (how many are handled again), by; sent by whoever does
 group_refused = Signal()  # stream, group, reason: it claims nothing until that is put right; said once

@@ -121,8 +121,8 @@ class Handling(_Declared, PgbusTestMixin, TestCase):
         assert streams.seen[-1] == ("single", 2)
 
     def test_a_stream_or_a_group_that_no_code_declares_is_named(self) -> None:
-        with pytest.raises(ValueError, match="the group 'singel' of the stream 'helped'; there is .*helped/single"):
-            consume_stream("helped", "singel")
+        with pytest.raises(ValueError, match="the group 'nobody' of the stream 'helped'; there is .*helped/single"):
+            consume_stream("helped", "nobody")
         with pytest.raises(ValueError, match="no consumer for a group of the stream 'helpt'"):
             consume_stream("helpt")
 
