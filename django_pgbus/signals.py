@@ -77,9 +77,7 @@ group_refused = Signal()  # stream, group, reason: it claims nothing until that 
 group_accepted = Signal()  # stream, group: it claims again
 cursor_repaired = Signal()  # stream, group, claimed, committed; sent by whoever does
 range_handled = Signal()  # stream, group, entries, failed, seconds
-range_lost = (
-    Signal()
-)  # stream, group, low, high: its lease is another worker's, or it was rewound; nothing was committed
+range_lost = Signal()  # stream, group, low, high: its lease is another worker's, or it was rewound; not committed
 range_reclaimed = Signal()  # stream, group, low, high, reclaims: its worker had fallen silent
 range_taken_apart = Signal()  # stream, group, low, high, count: it had ended its workers, each entry is tried alone
 entry_failed = Signal()  # stream, group, position, exception (path), delay in seconds
@@ -87,9 +85,7 @@ entry_dead_lettered = Signal()  # stream, group, position, exception (path)
 entries_redriven = Signal()  # count, by; sent by whoever does
 entries_discarded = Signal()  # count, by; sent by whoever does
 route_broken = Signal()  # handler (path), position, exception: the function of route_to failed; its queue is @unrouted
-key_broken = (
-    Signal()
-)  # handler (path), position, exception: the key function of a group failed, the entry waits for nobody
+key_broken = Signal()  # handler (path), position, exception: the key function failed, the entry waits for nobody
 backoff_broken = Signal()  # task (path), exception: the task's own backoff function failed
 leases_released = Signal()  # count: messages of silent workers went back into the line
 jobs_handed_back = Signal()  # count

@@ -39,17 +39,6 @@ class RunnableHandler(Runnable):
         """Let what the handler publishes know what led to it."""
         current.set(call.subject)
 
-    def encoded(self, value: Any) -> str:
-        """Return null, or raise TypeError for a run that has not taken place: what it was to await or iterate over."""
-        if inspect.iscoroutine(value):
-            value.close()
-        if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
-            raise TypeError(
-                f"It returned a {type(value).__name__} that nobody awaits, so nothing was done. Is a decorator around an "
-                "async handler not async itself?"
-            )
-        return super().encoded(value)
-
     def succeeds(self, call: Call, value: Any) -> None:
         """Send `event_processed`."""
         signals.event_processed.send_robust(

@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 
 from asgiref.sync import async_to_sync
 from django.db import connections, transaction
+from django.db.transaction import TransactionManagementError
 
 from django_pgbus import signals
 from django_pgbus.conf import database
@@ -24,6 +25,7 @@ from django_pgbus.exceptions import InvalidKey, TaskSuperseded, TaskTimeout
 from django_pgbus.postgres import is_conflict, is_connection_loss
 from django_pgbus.postgres.keys import stored, why_unusable
 from django_pgbus.postgres.leftovers import as_it_was, guarded
+from django_pgbus.postgres.retrying import sqlstate
 from django_pgbus.streams import exceptions, keys, leases
 from django_pgbus.streams.consumers import Consumer
 from django_pgbus.streams.entry import Entry
@@ -35,6 +37,7 @@ from django_pgbus.tasks.masking import without
 from django_pgbus.tasks.sensitive import secrets_in
 
 CONFLICTS: Final = 3  # runs of a transaction that PostgreSQL ended in favour of another one
+STANDBY: Final = "25006"  # the server may only be read any more, on a connection that is still open
 PATIENCE: Final = 2.0  # seconds that a range waits for keys of a lower one; then its entries wait on their own
 
 
@@ -119,6 +122,11 @@ class _Range:
 
     # --- running --------------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Begin nothing more of a range that another may have: raises LeaseLost."""
+        if self.held.is_lost:
+            raise LeaseLost
+
     def entries(self) -> list[Entry]:
         """Return the entries that can be read; what cannot has failed."""
         readable_ones = []
@@ -131,6 +139,7 @@ class _Range:
 
     def one_by_one(self, entries: Sequence[Entry], *, savepoints: bool = False) -> None:
         for entry in entries:
+            self.check()
             if self.stopped_at is not None or self.around.stopping():
                 self.stopped_at = min(self.stopped_at or entry.position, entry.position)
                 return
@@ -140,10 +149,12 @@ class _Range:
             try:
                 with transaction.atomic(using=database()) if savepoints else contextlib.nullcontext():
                     call(self.consumer, [entry], self.held, self.around)
+                    if savepoints:
+                        _check_unspoilt()
             except TaskSuperseded as error:
                 raise LeaseLost from error
             except BaseException as error:
-                if self.consumer.transactional and (not savepoints or is_connection_loss(error) or is_conflict(error)):
+                if self.consumer.transactional and (not savepoints or _is_lost(error) or is_conflict(error)):
                     raise  # Its transaction is spoilt.
                 self.fail(entry, error)
             else:
@@ -156,6 +167,7 @@ class _Range:
         if self.around.stopping():
             self.stopped_at = min(self.stopped_at or entries[0].position, entries[0].position)
             return None
+        self.check()
         try:
             call(self.consumer, entries, self.held, self.around)
         except TaskSuperseded as error:
@@ -267,7 +279,7 @@ def _transactional(run: _Range, entries: list[Entry]) -> Handled:
         except LeaseLost:
             raise
         except BaseException as error:
-            if is_connection_loss(error):
+            if _is_lost(error):
                 connections[database()].close()
                 return Handled(upto=run.held.low, unknown=True)
             if is_conflict(error) and conflicts < CONFLICTS:
@@ -310,7 +322,7 @@ def handle_alone(consumer: Consumer, alone: Alone, around: Surroundings) -> str:
     except (LeaseLost, TaskSuperseded):
         return "lost"
     except BaseException as error:
-        if consumer.transactional and is_connection_loss(error):
+        if consumer.transactional and _is_lost(error):
             connections[database()].close()
             return "unknown"
         return _failed(consumer, alone, entry, error)
@@ -349,6 +361,21 @@ def _give_up(consumer: Consumer, alone: Alone, error: BaseException | None) -> s
     if error is None:
         error = RuntimeError(f"Its process ended in each of {alone.attempts - 1} runs.")
     return _bury(consumer, alone, path_of(error), readable(error, __name__))
+
+
+def _is_lost(error: BaseException) -> bool:
+    """Return whether the transaction of a run is lost with its connection; a handler may lose those to other servers too."""
+    session = connections[database()].connection
+    return is_connection_loss(error) and (session is None or session.closed or sqlstate(error) == STANDBY)
+
+
+def _check_unspoilt() -> None:
+    """Raise TransactionManagementError where Django would roll back in silence."""
+    if connections[database()].needs_rollback:
+        raise TransactionManagementError(
+            "A query of the handler failed, and it went on: nothing that it wrote can be kept. Put what may fail into an "
+            "atomic() of its own."
+        )
 
 
 # --- calling ----------------------------------------------------------------------------------------------

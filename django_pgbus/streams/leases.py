@@ -7,6 +7,7 @@ A range is (low, high]. Its token is made by who asks for it, so an answer that 
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -49,8 +50,14 @@ class Range:
     rows: Sequence[Row]
     reclaims: int = 0
     confirmed_at: float = 0.0  # by the monotonic clock, before the last statement that set or renewed it was sent
+    lasts: float = float("inf")  # seconds from then
     superseded: bool = False
     in_doubt: bool = False  # a statement that would end it was sent, and its answer has not come
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether another may have it: a beat has seen so, or this process was halted for longer than it lasts."""
+        return self.superseded or time.monotonic() - self.confirmed_at > self.lasts
 
 
 @dataclass(slots=True)
@@ -147,6 +154,15 @@ def reclaim(group: GroupId, *, worker: uuid.UUID, lease: float, token: uuid.UUID
 def find(group: GroupId, token: uuid.UUID) -> Range | None:
     """Return the range of a claim whose answer was lost, or None if it was not made."""
     return _read(group, token, sql.FIND_LEASE.tuples(token=token))
+
+
+def begin_again(group: GroupId, token: uuid.UUID) -> Range | None:
+    """
+    Return a range whose end was not answered, counted as claimed again, or None if it has ended.
+
+    Locks: stream_leases (skipping).
+    """
+    return _read(group, token, sql.BEGIN_AGAIN.tuples(token=token))
 
 
 def _read(group: GroupId, token: uuid.UUID, found: list[tuple[Any, ...]]) -> Range | None:

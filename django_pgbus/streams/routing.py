@@ -9,6 +9,7 @@ transaction, which holds the cursor.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Sequence
 from typing import Final
 
@@ -21,7 +22,7 @@ from django_pgbus.postgres.arrays import texts
 from django_pgbus.postgres.leftovers import guarded
 from django_pgbus.queues import wake
 from django_pgbus.queues.message import Level
-from django_pgbus.streams import sql
+from django_pgbus.streams import exceptions, leases, sql
 from django_pgbus.streams.consumers import Consumer, route_queue
 from django_pgbus.streams.entry import Entry
 from django_pgbus.streams.fence import FENCE, Fence
@@ -44,6 +45,27 @@ def route(consumer: Consumer, group: GroupId, fence: Fence, low: int, *, system:
         raise ConsumeRefused("Entries are routed in a transaction of their own: not inside atomic() or with autocommit off.")
     with transaction.atomic(using=database()):
         return route_here(consumer, group, fence, low, system=system)
+
+
+def route_claimed(consumer: Consumer, group: GroupId, *, worker: uuid.UUID, lease: float) -> bool:
+    """
+    Route what a group had claimed before it routed: a range that nobody has, and what is due on its own; return whether any was.
+
+    Locks: stream_leases (skipping), stream_exceptions (skipping).
+    """
+    with transaction.atomic(using=database()):
+        held = leases.reclaim(group, worker=worker, lease=lease, token=uuid.uuid4())
+        if held is not None:
+            _send(consumer, held.rows)
+            leases.commit(held.token)
+        alone = exceptions.claim(group, limit=AT_ONCE, token=uuid.uuid4(), lease=lease)
+        _send(consumer, [one.row for one in alone if one.row is not None])
+        for one in alone:
+            if one.row is not None:
+                exceptions.done(one)
+            else:
+                exceptions.give_up(one, exception="builtins.LookupError", traceback="The log does not have it any more.")
+    return held is not None or bool(alone)
 
 
 def route_here(consumer: Consumer, group: GroupId, fence: Fence, low: int, *, system: str) -> tuple[int, bool] | None:

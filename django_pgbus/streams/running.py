@@ -22,7 +22,9 @@ class RunnableEntry(Runnable):
 
     def __init__(self, path: str) -> None:
         self.func = imported(path, "handler of a stream")
-        consumer = next((found for found in consumers.values() if found.path == path), None)
+        found = [consumer for consumer in consumers.values() if consumer.path == path]
+        # It may handle ranges of other groups too; what those have declared does not hold for what is routed.
+        consumer = min(found, key=lambda consumer: consumer.route_to is None, default=None)
         if consumer is None or not callable(self.func):
             raise ImportError(f"{path} consumes no stream. Was @consume(...) taken away?")
         self.is_async = inspect.iscoroutinefunction(self.func)

@@ -27,7 +27,7 @@ SESSION = Statement(
 # proven with; the pair that is stored with the cursor may have been made by anybody.
 PROBE = Statement(
     sql="""
-    SELECT groups.id, cursors.claimed, cursors.committed, cursors.settled_head,
+    SELECT groups.id, groups.stream_id, cursors.claimed, cursors.committed, cursors.settled_head, cursors.epoch,
            cursors.pending_head, cursors.pending_xid::text::bigint AS pending_xid,
            cursors.fence, cursors.epoch = %(system)s::text || '/' || pg_relation_filenode(log.sequence) AS same_epoch,
            coalesce(pg_sequence_last_value(log.sequence), 0) AS head,
@@ -186,6 +186,24 @@ FIND_LEASE = Statement(
     SELECT id, low, high, reclaims FROM pgbus_stream_leases WHERE token = %(token)s::uuid
     """
 )
+# A range whose end was not answered. One that is locked is being ended by what was sent: if that fails, it lapses.
+BEGIN_AGAIN = Statement(
+    sql="""
+    WITH mine AS MATERIALIZED (
+        SELECT lease.id
+        FROM pgbus_stream_leases AS lease
+        WHERE lease.token = %(token)s::uuid
+        ORDER BY lease.id
+        FOR NO KEY UPDATE SKIP LOCKED
+    )
+    UPDATE pgbus_stream_leases AS lease
+    SET reclaims = lease.reclaims + 1
+    FROM mine
+    WHERE lease.id = mine.id
+    RETURNING lease.id, lease.low, lease.high, lease.reclaims
+    """,
+    locks=("stream_leases",),
+)
 # Another worker's range, once its lease has lapsed; one at a time, the lowest first.
 RECLAIM = Statement(
     sql="""
@@ -281,12 +299,14 @@ COMMIT = Statement(
     """,
     locks=("stream_leases", "stream_keys"),
 )
-# What is left of a range, for anybody to go on with at once: it did not fail, so it counts as claimed once less.
+# What is left of a range, for anybody to go on with at once: it did not fail, so it counts as claimed once less. Nobody has
+# its new token, so one that is sent again, without an answer to the first, enters nothing twice.
 HAND_BACK = Statement(
     sql="""
     WITH lease AS (
         UPDATE pgbus_stream_leases
         SET low = greatest(low, %(low)s::bigint),
+            token = gen_random_uuid(),
             until = statement_timestamp() - interval '1 second',
             reclaims = greatest(reclaims - 1, -1)
         WHERE token = %(token)s::uuid
@@ -816,11 +836,20 @@ NOTE_ROUTED = Statement(
     FROM unnest(%(positions)s::bigint[]) AS routed (position)
     """
 )
+# A group that had claimed ranges before its code said to route is done with them when they are routed as well.
 MOVE_MARK = Statement(
     sql="""
     UPDATE pgbus_stream_cursors
     SET claimed = %(mark)s::bigint,
-        committed = %(mark)s::bigint,
+        committed = CASE
+                        WHEN EXISTS (SELECT FROM pgbus_stream_leases AS lease WHERE lease.group_id = %(group)s::bigint)
+                            OR EXISTS (
+                                SELECT FROM pgbus_stream_exceptions AS exception
+                                WHERE exception.group_id = %(group)s::bigint AND exception.status <> 'dead'
+                            )
+                            THEN committed
+                        ELSE %(mark)s::bigint
+                    END,
         settled_head = greatest(settled_head, %(settled)s::bigint),
         pending_head = %(pending_head)s::bigint,
         pending_xid = %(pending_xid)s::text::xid8

@@ -69,7 +69,18 @@ class Runnable:
         """Say that it begins, from the event loop."""
 
     def encoded(self, value: Any) -> str:
-        """Return the return value as it is stored, or raise InvalidPayload."""
+        """
+        Return the return value as it is stored: nothing of it.
+
+        Raises TypeError for a run that has not taken place: what it was to await or iterate over.
+        """
+        if inspect.iscoroutine(value):
+            value.close()
+        if inspect.isawaitable(value) or inspect.isgenerator(value) or inspect.isasyncgen(value):
+            raise TypeError(
+                f"It returned a {type(value).__name__} that nobody awaits, so nothing was done. Is a decorator around an "
+                "async handler not async itself?"
+            )
         return "null"
 
     def succeeds(self, call: Call, value: Any) -> None:

@@ -50,12 +50,20 @@ class ConnectedLoop(Loop):
 
     def on_error(self, error: BaseException) -> float:
         """Drop a lost connection; anything else leaves it as it is."""
-        if self._connection is not None and (is_connection_loss(error) or isinstance(error, OperationalError)):
+        if self._connection is not None and (
+            is_connection_loss(error) or isinstance(error, OperationalError) or self.is_cut_off
+        ):
             self.disconnect()
         wait = super().on_error(error)
         if self._connection is None:
             self.connected_since = float("inf")
         return wait
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Return whether the connection is closed, whatever was raised: Django would open another one, and not tell."""
+        session = self._connection and self._connection.connection
+        return session is None or session.closed
 
     def disconnect(self) -> None:
         """Drop the connection; the next step opens a new one."""

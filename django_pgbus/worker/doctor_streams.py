@@ -85,6 +85,12 @@ def _refused(known: list[StreamState]) -> Iterator[Finding]:
 def _groups(known: list[StreamState]) -> Iterator[Finding]:
     followed = {name for worker in sql.LIVING_WORKERS.rows() for name in _followed_by(worker)}
     for stream in known:
+        if stream.more_groups:
+            yield Finding(
+                Grade.OK,
+                "streams",
+                f"{stream.name} has more than {len(stream.groups)} groups; the others are not looked at",
+            )
         for group in stream.groups:
             name = f"{stream.name}/{group.name}"
             if (stream.name, group.name) not in consumers:

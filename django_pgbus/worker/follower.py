@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from django.db import transaction
@@ -27,6 +28,7 @@ from django_pgbus.streams.leases import TAKEN_APART_AFTER, Failure, Range
 from django_pgbus.tasks.watch import Watch
 from django_pgbus.worker.connected import ConnectedLoop
 from django_pgbus.worker.lane import Ended, Job, Lane
+from django_pgbus.worker.loop import FIRST_BACKOFF, backoff
 from django_pgbus.worker.plan import ProcessPlan
 
 HUNT: Final = 0.055  # seconds of looking on after a wake-up: a producer that has just woken does not wake again
@@ -37,6 +39,7 @@ RARER: Final = 1.25  # intervals between two looks that nothing has asked for
 ALONE: Final = 20  # entries on their own, claimed at once
 CHECK: Final = 60.0  # seconds between looks at whether the logs are as they should be
 DECLARE_AGAIN: Final = 15.0
+LONGEST_REST: Final = 15.0  # seconds that a group is left alone whose statements fail
 ROLL: Final = 1.0  # seconds between two writes of how far a group is done
 
 # What is lost by a crash of the server are claims and commits of ranges: those are handled again, as after any crash.
@@ -141,6 +144,7 @@ class Follower(ConnectedLoop):
         for lane in self._lanes:
             lane.fence.forget()
             lane.hungry = True
+            lane.rests_until = 0.0
         # One that was killed may have ended ranges, and not written that they are done with.
         self._next_look = self._next_check = self._next_roll = 0.0
 
@@ -160,11 +164,7 @@ class Follower(ConnectedLoop):
         """Do one round."""
         self._find_groups()
         for lane in self._lanes:
-            self._find_lost_claim(lane)
-            while lane.ended:
-                self._write(lane, lane.ended[0])
-                lane.ended.popleft()
-                self._told()
+            self._apart(lane, self._settle)
         if self._draining:
             return self._finish()
         self._read_notes()
@@ -172,10 +172,7 @@ class Follower(ConnectedLoop):
         looked_in_vain = time.monotonic() >= self._next_look and not self._look()
         claimed = False
         for lane in self._lanes:
-            if self.may_claim and lane.group is not None and not lane.refused and not lane.paused:
-                claimed |= self._claim(lane)
-            if lane.done and not (lane.hungry and lane.room):
-                self._free(lane)
+            claimed |= self._apart(lane, self._go_on)
         if looked_in_vain and not claimed:
             self.idle = not any(lane.busy or lane.done for lane in self._lanes)
         self._roll_forward()
@@ -184,11 +181,47 @@ class Follower(ConnectedLoop):
             return 0.0
         return self._pause()
 
+    def _apart(self, lane: Lane, step: Callable[[Lane], bool]) -> bool:
+        """Do a step for one group; where it fails, this group rests for a while, and the others go on."""
+        if time.monotonic() < lane.rests_until:
+            return False
+        try:
+            done = step(lane)
+        except Exception as error:
+            if is_connection_loss(error) or self.is_cut_off:
+                raise
+            lane.failures += 1
+            lane.rests_until = time.monotonic() + backoff(lane.failures, first=FIRST_BACKOFF, longest=LONGEST_REST)
+            signals.loop_failed.send_robust(sender=type(self), part=f"{self.part} of {lane.consumer.name}", exception=error)
+            return False
+        return done
+
+    def _settle(self, lane: Lane) -> bool:
+        self._find_lost_claim(lane)
+        while lane.ended:
+            self._write(lane, lane.ended[0])
+            lane.ended.popleft()
+            self._told()
+        return False
+
+    def _go_on(self, lane: Lane) -> bool:
+        if lane.failures:  # A claim may be what fails.
+            self._free(lane)
+        claims = self.may_claim and lane.group is not None and not lane.refused and not lane.paused
+        claimed = claims and self._claim(lane)
+        if lane.done and not (claims and lane.hungry and lane.room):
+            self._free(lane)
+        lane.failures = 0
+        return claimed
+
     def _pause(self) -> float:
         """Return how long there is nothing to do."""
         now = time.monotonic()
         waits = [self._next_look - now, self._next_roll - now]
         for lane in self._lanes:
+            if now < lane.rests_until:
+                waits.append(lane.rests_until - now)
+                continue
             if lane.room and now < lane.hunt_until:
                 waits.append(HUNT_PAUSE)
             if lane.blocked_since is not None and lane.room:
@@ -206,14 +239,14 @@ class Follower(ConnectedLoop):
         if time.monotonic() < self._declare_at:
             return
         self._declare_at = time.monotonic() + DECLARE_AGAIN
-        try:
-            groups.declare(lane.consumer for lane in self._lanes)
-            found = groups.stored([(lane.consumer.stream, lane.consumer.group) for lane in self._lanes])
-        except Exception as error:
-            if is_connection_loss(error):
-                raise
-            signals.loop_failed.send_robust(sender=type(self), part=self.part, exception=error)
-            return
+        for lane in self._lanes:
+            try:
+                groups.declare([lane.consumer])
+            except Exception as error:
+                if is_connection_loss(error):
+                    raise
+                signals.loop_failed.send_robust(sender=type(self), part=self.part, exception=error)
+        found = groups.stored([(lane.consumer.stream, lane.consumer.group) for lane in self._lanes])
         for lane in self._lanes:
             lane.group = found.get((lane.consumer.stream, lane.consumer.group))
         if all(lane.group is not None for lane in self._lanes):
@@ -244,7 +277,7 @@ class Follower(ConnectedLoop):
         while self._notes:
             stream = self._notes.popleft()
             for lane in self._lanes:
-                if lane.group is not None and lane.group.stream == stream:
+                if lane.group is not None and lane.group.stream == stream and not (lane.paused or lane.refused):
                     lane.hunt_until = time.monotonic() + HUNT
                     self._next_look = 0.0
 
@@ -257,14 +290,22 @@ class Follower(ConnectedLoop):
         self._next_look = now + self._plan.poll * RARER
         rows = groups.probe(list(lanes), self._system)
         for row in rows:
-            self._note(lanes.pop(row.id), row, now)
-        for lane in lanes.values():  # Its row is gone.
+            lane = lanes[row.id]
+            if lane.group is not None and lane.group.stream == row.stream_id:
+                del lanes[row.id]
+                self._apart(lane, partial(self._note, row=row, now=now))
+        for lane in lanes.values():  # Its row is gone: what there will be is another log.
             lane.group, self._declare_at = None, 0.0
+            lane.hungry = False
+            lane.fence.forget()
         return any(
-            lane.hungry or lane.busy or (lane.due_at <= now and not lane.waits_for_keys) for lane in self._lanes
+            lane.hungry or lane.lapsed or lane.busy or (lane.due_at <= now and not lane.waits_for_keys) for lane in self._lanes
         )
 
-    def _note(self, lane: Lane, row: Any, now: float) -> None:
+    def _note(self, lane: Lane, row: Any, now: float) -> bool:
+        if lane.epoch != row.epoch:  # made anew, or repaired
+            lane.epoch = row.epoch
+            lane.fence.forget()
         lane.paused = row.paused
         lane.hungry = lane.lapsed = False
         lane.due_at = now + min((d for d in (row.due_in, row.lapses_in) if d is not None), default=float("inf"))
@@ -275,7 +316,7 @@ class Follower(ConnectedLoop):
             lane.due_at = float("inf")
             if lane.refused:
                 lane.fence.forget()
-            return
+            return False
         fence = lane.fence
         fence.head = max(fence.head, row.head)
         fence.settled = max(fence.settled, row.settled_head)
@@ -288,7 +329,7 @@ class Follower(ConnectedLoop):
             lane.hungry = True
         elif lane.blocked_since is None:
             lane.blocked_since = now
-        lane.hungry |= row.lapsed
+        return lane.hungry
 
     def _next_is_there(self, lane: Lane) -> bool:
         assert lane.group is not None
@@ -300,7 +341,7 @@ class Follower(ConnectedLoop):
         """Claim what a lane has room for, and return whether anything was found."""
         found = False
         if lane.consumer.route_to is not None:
-            return self._route(lane)
+            return self._route_what_was_claimed(lane) or self._route(lane)
         if lane.room and lane.due_at <= time.monotonic():
             found |= self._claim_alone(lane)
         if lane.room and lane.lapsed:
@@ -345,6 +386,7 @@ class Follower(ConnectedLoop):
             self._next_look = 0.0
         if claim.range is not None:
             claim.range.confirmed_at = sent
+            claim.range.lasts = self._plan.lease
             lane.put(Job(claim.range, known))
             self.idle = False
         return moved
@@ -391,6 +433,7 @@ class Follower(ConnectedLoop):
     def _put(self, lane: Lane, found: Range, confirmed_at: float) -> None:
         """Hand on a range that was claimed before, or take it apart if it ends every process that has it."""
         found.confirmed_at = confirmed_at
+        found.lasts = self._plan.lease
         known = handling.keys_of(lane.consumer, found.rows) if lane.consumer.key is not None else {}
         if found.reclaims >= TAKEN_APART_AFTER:
             held = {position: key for position, key in known.items() if key is not None}
@@ -414,6 +457,21 @@ class Follower(ConnectedLoop):
             self.idle = False
             self._next_look = 0.0
         return bool(found)
+
+    def _route_what_was_claimed(self, lane: Lane) -> bool:
+        """Route what the group had claimed before its code said to route: ranges that were left, entries on their own."""
+        now = time.monotonic()
+        is_due = lane.due_at <= now
+        if not (lane.lapsed or is_due):
+            return False
+        assert lane.group is not None
+        lane.lapsed = False
+        found = routing.route_claimed(lane.consumer, lane.group, worker=self._worker, lease=self._plan.lease)
+        if is_due:
+            lane.due_at, lane.waits_for_keys = now + self._plan.poll, not found
+        if found:
+            self._next_look, self._next_roll = 0.0, min(self._next_roll, now + ROLL)
+        return found
 
     def _route(self, lane: Lane) -> bool:
         """Route what is there into queues; return whether there may be more."""
@@ -443,9 +501,10 @@ class Follower(ConnectedLoop):
             return
         if handled.unknown:
             # Without an answer to the commit: the lease is there still, or it was committed.
+            # It counts as claimed again: a handler may be what ends the connection each time.
             lane.drop(what)
-            lane.asked = what.token
-            self._find_lost_claim(lane)
+            if (found := leases.begin_again(what.group, what.token)) is not None:
+                self._put(lane, found, what.confirmed_at)
             return
         in_doubt, what.in_doubt = what.in_doubt, True
         if handled.ended or handled.lost:
@@ -482,7 +541,7 @@ class Follower(ConnectedLoop):
         if failures:
             lane.due_at = 0.0
 
-    def _free(self, lane: Lane) -> None:
+    def _free(self, lane: Lane) -> bool:
         """End ranges that are handled, without a claim to do it with."""
         while lane.done:
             what = lane.done[0]
@@ -490,6 +549,7 @@ class Follower(ConnectedLoop):
             ended = leases.commit(what.token)
             lane.done.popleft()
             self._is_done(lane, what, ended=ended or in_doubt)
+        return False
 
     def _is_done(self, lane: Lane, what: Range, *, ended: bool) -> None:
         lane.drop(what)
@@ -510,10 +570,10 @@ class Follower(ConnectedLoop):
     def _finish(self) -> float:
         """Write what is still done, until no handler runs."""
         for lane in self._lanes:
-            self._free(lane)
+            self._apart(lane, self._free)
         if not self.busy and not self.drained:
             self._next_roll = 0.0
             self._roll_forward()
             self.drained = True
             self._told()
-        return 3600.0
+        return 0.1 if any(lane.ended for lane in self._lanes) else 3600.0

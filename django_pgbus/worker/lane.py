@@ -57,6 +57,9 @@ class Lane:
         self.refused: str | None = None
         self.paused = False
         self.log_faults: list[str] = []
+        self.epoch = ""  # the log that the fence knows
+        self.failures = 0  # of its statements, in a row
+        self.rests_until = 0.0
         self.lapsed = False  # a worker's range is there to be taken over
         self.hungry = True  # a claim may find something
         self.hunt_until = 0.0
@@ -167,7 +170,7 @@ class Lane:
     def _handle(self, job: Job) -> Handled | str | None:
         what = job.what
         if isinstance(what, Range):
-            if what.superseded:
+            if what.is_lost:
                 return Handled(upto=what.low, lost=True)
             if self.stopping():
                 return Handled(upto=what.low)

@@ -53,3 +53,16 @@ def test_every_public_name_of_batches_is_there() -> None:
             assert f"`{name}" in page or f"## {name}" in page
     for name in ("on_success", "refused", "percent", "aadd"):
         assert f"`{name}`" in page
+
+
+def test_every_argument_of_streams_is_there() -> None:
+    import inspect
+
+    import django_pgbus
+
+    page = generate.page("reference/streams.md")
+    assert set(generate.OF_A_CONSUMER) == set(inspect.signature(django_pgbus.consume).parameters)
+    assert set(generate.OF_A_STREAM) == set(inspect.signature(django_pgbus.Stream).parameters)
+    for name in vars(django_pgbus.Stream):
+        if not name.startswith("_"):
+            assert f"`{name}" in page, name

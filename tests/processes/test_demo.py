@@ -64,6 +64,11 @@ def test_the_demonstration_adds_up_twice_in_a_row(tmp_path: Path) -> None:
         assert closing["taken from stock"] == closing["quantity of these days"] == closing["quantity"]
         assert closing["amount of these days"] == closing["amount"]
         assert closing["entries of the audit"] == "798"
+        assert (
+            closing["entries of the ledger"] == closing["handled by totals"] == closing["handled by recount"] == "400"
+        )
+        assert closing["amount of totals"] == closing["amount of recount"] == closing["amount"]
+        assert "A second group begins to read the ledger" in printed
         assert closing["customers welcomed"] == "109"
         assert closing["events of which one handler failed"] == "2"
         assert "RefusedError: 550 customer-50@example.com: no such mailbox" in printed
@@ -84,6 +89,7 @@ def test_the_real_file_with_a_kill_every_second(tmp_path: Path) -> None:
     assert closing["rows lost"] == closing["lost"] == "0"
     assert closing["taken from stock"] == closing["quantity of these days"] == "16,479"
     assert closing["amount of these days"] == "244,091.94"
+    assert closing["amount of totals"] == closing["amount of recount"] == "244,091.94"
     assert closing["skipped as duplicates"] == "20"
     assert closing["events of which one handler failed"] == "47"
     assert closing["most charges of a customer at once"] == "1"

@@ -85,18 +85,19 @@ class Machine(RuleBasedStateMachine):
 
     # --- producers ------------------------------------------------------------------------------------
 
-    @rule(which=PRODUCER, takes_id=st.booleans())
-    def begin(self, which, takes_id):
+    @rule(
+        which=PRODUCER,
+        number=st.integers(1, 4),
+        first=st.sampled_from(["", "BEGIN", "BEGIN", "SAVEPOINT"]),
+        takes_id=st.booleans(),
+    )
+    def append(self, which, number, first, takes_id=False):
         producer = self.producers[which]
-        if not producer.is_open:
-            producer.session.sql("BEGIN")
-            producer.is_open = True
-            if takes_id:
-                producer.session.do(take_id)
-
-    @rule(which=PRODUCER, number=st.integers(1, 4))
-    def append(self, which, number):
-        producer = self.producers[which]
+        if first and not producer.is_open:
+            self.begin(producer, takes_id)
+        if first == "SAVEPOINT":
+            producer.session.sql(f"SAVEPOINT s{len(producer.savepoints)}")
+            producer.savepoints.append(len(producer.taken))
         last = producer.session.do(append, self.stream, number)
         taken = list(range(last - number + 1, last + 1))
         if producer.is_open:
@@ -104,23 +105,22 @@ class Machine(RuleBasedStateMachine):
         else:
             self.there.update(taken)
 
+    def begin(self, producer: Producer, takes_id: bool) -> None:
+        producer.session.sql("BEGIN")
+        producer.is_open = True
+        if takes_id:
+            producer.session.do(take_id)
+
     @rule(which=PRODUCER, number=st.integers(1, 2))
     def the_older_one_commits_first(self, which, number):
         """What the snapshot's xmax cannot tell, if nobody else writes meanwhile."""
         older, newer = which, (which + 1) % PRODUCERS
         if not self.producers[older].is_open and not self.producers[newer].is_open:
-            self.begin(older, True)
-            self.begin(newer, True)
-            self.append(newer, number)
-            self.append(older, number)
+            self.begin(self.producers[older], True)
+            self.begin(self.producers[newer], True)
+            self.append(newer, number, "")
+            self.append(older, number, "")
             self.end(older, True)
-
-    @rule(which=PRODUCER)
-    def savepoint(self, which):
-        producer = self.producers[which]
-        if producer.is_open:
-            producer.session.sql(f"SAVEPOINT s{len(producer.savepoints)}")
-            producer.savepoints.append(len(producer.taken))
 
     @rule(which=PRODUCER)
     def roll_back_to_a_savepoint(self, which):
@@ -137,46 +137,40 @@ class Machine(RuleBasedStateMachine):
             taken = producer.end("COMMIT" if commits else "ROLLBACK")
             self.there.update(taken if commits else ())
 
-    @rule(which=PRODUCER)
-    def prepare(self, which):
+    @rule(which=PRODUCER, commits=st.booleans())
+    def prepare_or_end_what_is_prepared(self, which, commits):
         producer = self.producers[which]
-        if producer.is_open and self.can_prepare:
+        if self.prepared:
+            name, taken = self.prepared.popitem()
+            execute(f"{'COMMIT' if commits else 'ROLLBACK'} PREPARED '{name}'")
+            self.there.update(taken if commits else ())
+        elif producer.is_open and self.can_prepare:
             name = f"pgbus_test_{uuid.uuid4()}"
             self.prepared[name] = producer.end(f"PREPARE TRANSACTION '{name}'")
-
-    @rule(commits=st.booleans())
-    def end_prepared(self, commits):
-        if not self.prepared:
-            return
-        name, taken = self.prepared.popitem()
-        execute(f"{'COMMIT' if commits else 'ROLLBACK'} PREPARED '{name}'")
-        self.there.update(taken if commits else ())
-
-    @rule()
-    def somebody_else_writes(self):
-        take_id()
 
     # --- workers --------------------------------------------------------------------------------------
 
     @rule(
         who=WHO,
-        limit=st.integers(1, 6),
+        limit=st.integers(1, 5),
+        times=st.integers(1, 3),
         looks=st.sampled_from([True, True, False]),
         answered=st.sampled_from([True, True, False]),
     )
-    def claim(self, who, limit, looks, answered):
+    def claim(self, who, limit, times, looks, answered):
         claimer = self.claimers[who]
         claimer.limit = limit
-        if looks:
-            claimer.look()
-        token = uuid.uuid4()
-        found = claimer.claim(token).range
-        self.was_claimed(found)
-        if found is not None:
-            if answered:
-                self.held.append(found)
-            else:
-                self.asked.append(token)
+        for _ in range(times):
+            if looks:
+                claimer.look()
+            token = uuid.uuid4()
+            found = claimer.claim(token).range
+            self.was_claimed(found)
+            if found is not None:
+                if answered:
+                    self.held.append(found)
+                else:
+                    self.asked.append(token)
 
     @rule(limit=st.integers(1, 6), ends=st.booleans(), commits=st.booleans())
     def two_claim(self, limit, ends, commits):
@@ -213,14 +207,12 @@ class Machine(RuleBasedStateMachine):
             assert position not in self.state, f"{position} is claimed, and {self.state[position]}"
             self.state[position] = "leased"
 
-    @rule(who=WHO)
-    def a_worker_looks(self, who):
+    @rule(who=WHO, anew=st.booleans())
+    def a_worker_looks(self, who, anew):
+        if anew:
+            self.claimers[who] = Claimer()
+            self.routers[who] = Claimer(group="mail")
         self.claimers[who].look()
-
-    @rule(who=WHO)
-    def a_worker_is_replaced(self, who):
-        self.claimers[who] = Claimer()
-        self.routers[who] = Claimer(group="mail")
 
     @rule()
     def a_lost_answer_is_looked_for(self):
@@ -328,7 +320,7 @@ class Machine(RuleBasedStateMachine):
 
     # --- people and sweeps ----------------------------------------------------------------------------
 
-    @rule(by=SOME)
+    @rule(by=st.integers(1, 5))
     def a_person_rewinds(self, by):
         claimed, _ = self.cursor()
         to = max(self.base, claimed - by)
@@ -408,10 +400,10 @@ class Machine(RuleBasedStateMachine):
             if producer.is_open:
                 self.end(which, which != 1)
         while self.prepared:
-            self.end_prepared(True)
+            self.prepare_or_end_what_is_prepared(0, True)
         head = self.stream.head()
         for _ in range(60):
-            self.claim(0, 100, True, True)
+            self.claim(0, 100, 1, True, True)
             self.route(0, True)
             self.what_failed_is_tried_alone("done", True)
             if self.ranges():

@@ -30,6 +30,7 @@ def declared() -> Iterator[Stream]:
             ("sums", sums, {"batch_size": 3, "transactional": True}),
             ("keyed", keyed, {"key": lambda entry: entry.payload["n"] % 2}),
             ("routed", routed, {"route_to": lambda entry: "big" if entry.payload["n"] > 2 else None}),
+            ("forgotten", forgets_to_await, {"route_to": "forgotten", "max_attempts": 1}),
             ("echo", echo, {}),
             ("spoils", spoils, {}),
         ):
@@ -70,6 +71,10 @@ async def keyed(entry: Any) -> None:
 def routed(entry: Any) -> None:
     note("routed", entry)
     publish("from.routed", entry.payload)
+
+
+def forgets_to_await(entry: Any) -> Any:
+    return keyed(entry)
 
 
 def echo(entry: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection, connections, transaction
 from django.test import TestCase, TransactionTestCase
 
-from django_pgbus import ConsumeRefused, Stream
+from django_pgbus import ConsumeRefused, Stream, consume
 from django_pgbus.models import Cursor, DeadLetter, EntryException, Message, QueueState, RangeLease
 from django_pgbus.streams import groups
 from django_pgbus.streams.consumers import consumers
@@ -77,7 +77,7 @@ class Handling(_Declared, PgbusTestMixin, TestCase):
         assert streams.seen == [("keyed", 1, 1), ("keyed", 2, 1)]
 
     def test_all_groups_of_the_stream_that_this_code_has(self) -> None:
-        for name in ("echo", "spoils", "routed"):
+        for name in ("echo", "spoils", "routed", "forgotten"):
             del consumers["helped", name]
         self.append(1)
         assert consume_stream("helped") == 4
@@ -230,6 +230,23 @@ class Routing(_Declared, TestCase):
         consume_stream("helped", "routed")
         deliver_published("big", include_delayed=True, raise_failures=False)
         assert DeadLetter.objects.get().topic == "helped/routed"
+
+    def test_a_routed_entry_whose_handler_nobody_awaits_has_failed(self) -> None:
+        self.append(3)
+        consume_stream("helped", "forgotten")
+        with pytest.raises(TypeError, match="a coroutine that nobody awaits"):
+            deliver_published("forgotten")
+        assert streams.seen == []
+        assert DeadLetter.objects.get().topic == "helped/forgotten"
+
+    def test_of_a_function_with_several_groups_the_one_that_routes_counts(self) -> None:
+        consume("helped", group="before", max_attempts=1)(streams.routed)
+        consumers["helped", "routed"] = consumers.pop(("helped", "routed"))  # the last
+        self.append(3)
+        streams.broken.add(3)
+        consume_stream("helped", "routed")
+        deliver_published("big", raise_failures=False)
+        assert not DeadLetter.objects.exists()
 
     def test_where_the_function_fails_the_entry_is_routed_all_the_same(self) -> None:
         self.helped.append({"m": 1})

@@ -130,6 +130,14 @@ def test_a_group_that_no_code_declares_is_named(look: Look) -> None:
     assert "this code does not declare it" in said
 
 
+def test_of_many_groups_the_first_are_looked_at_and_that_is_said(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_pgbus.streams.stats.OF_EACH", 1)
+    a_stream()
+    for name in ("mail", "totals"):
+        a_group(group=name)
+    assert "ledger has more than 1 groups; the others are not looked at" in only(look(), "more than")[1]
+
+
 def test_a_paused_group_is_named(look: Look) -> None:
     a_stream(entries=2)
     a_group()
