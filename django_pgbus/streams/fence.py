@@ -27,6 +27,7 @@ class Fence:
 
     head: int = 0  # the highest that any statement has seen
     settled: int = 0  # proven
+    passable: int = 0  # proven, and since then nobody was seen to attach a partition: holes up to here may be passed
     observations: list[tuple[int, int]] = field(default_factory=list)  # (head, xid), both ascending
 
     def observe(self, head: int, xid: int) -> None:
@@ -54,7 +55,7 @@ class Fence:
 
     def forget(self) -> None:
         """Know nothing: the log, or the connection, is another."""
-        self.head = self.settled = 0
+        self.head = self.settled = self.passable = 0
         self.observations.clear()
 
 

@@ -17,6 +17,7 @@ from django_pgbus.streams import logs, partitions, sql
 from django_pgbus.streams.consumers import Consumer, Start
 from django_pgbus.streams.fence import FENCE
 from django_pgbus.streams.leases import GroupId
+from django_pgbus.streams.log_statement import log_table
 from django_pgbus.streams.stream import Stream
 
 MOST: Final = 1000
@@ -112,6 +113,11 @@ def why_refused(name: str, row: Any) -> str | None:
         return (
             "its cursor belongs to another log: the stream was restored into this cluster, or its positions were begun "
             f"anew (TRUNCATE RESTART IDENTITY, ALTER SEQUENCE). {repair}"
+        )
+    if not row.may_look:  # To such a role the sequence seems never to have been used.
+        return (
+            "this role of the database may not read the sequence of its log: GRANT USAGE, SELECT ON SEQUENCE "
+            f"{log_table(row.stream_id)}_position."
         )
     if row.head < row.claimed:
         return (

@@ -32,6 +32,7 @@ from django_pgbus.streams.entry import Entry
 from django_pgbus.streams.exceptions import Alone
 from django_pgbus.streams.leases import Failure, Range, Row
 from django_pgbus.tasks import backoff, payload
+from django_pgbus.tasks.executor import announce
 from django_pgbus.tasks.failures import path_of, readable
 from django_pgbus.tasks.masking import without
 from django_pgbus.tasks.sensitive import secrets_in
@@ -138,9 +139,10 @@ class _Range:
         return readable_ones
 
     def one_by_one(self, entries: Sequence[Entry], *, savepoints: bool = False) -> None:
+        away = False  # Without the database each of the others would fail as well: another range begins with them.
         for entry in entries:
             self.check()
-            if self.stopped_at is not None or self.around.stopping():
+            if self.stopped_at is not None or away or self.around.stopping():
                 self.stopped_at = min(self.stopped_at or entry.position, entry.position)
                 return
             if self.keys.get(entry.position) in self.failed_keys:
@@ -154,17 +156,34 @@ class _Range:
             except TaskSuperseded as error:
                 raise LeaseLost from error
             except BaseException as error:
-                if self.consumer.transactional and (not savepoints or _is_lost(error) or is_conflict(error)):
+                if self.consumer.transactional and (
+                    not savepoints or is_conflict(error) or _is_lost(error, connections[database()].connection)
+                ):
                     raise  # Its transaction is spoilt.
                 self.fail(entry, error)
+                away = is_connection_loss(error)
             else:
                 self.handled += 1
 
     def all_at_once(self, entries: Sequence[Entry]) -> None:
-        """Run a batch; one that fails is tried entry by entry."""
-        if self.consumer.batch_size is None or len(entries) == 1:
+        """Run batches; one that fails is tried entry by entry."""
+        if self.consumer.batch_size is None:
             return self.one_by_one(entries)
-        if self.around.stopping():
+        for batch in _batches(self.consumer, entries):
+            ready = []
+            for entry in batch:
+                if self.keys.get(entry.position) in self.failed_keys:
+                    self.defer(entry)
+                else:
+                    ready.append(entry)
+            if ready:
+                self.batch(ready)
+        return None
+
+    def batch(self, entries: Sequence[Entry]) -> None:
+        if len(entries) == 1:
+            return self.one_by_one(entries)
+        if self.stopped_at is not None or self.around.stopping():
             self.stopped_at = min(self.stopped_at or entries[0].position, entries[0].position)
             return None
         self.check()
@@ -257,14 +276,17 @@ def _transactional(run: _Range, entries: list[Entry]) -> Handled:
     while True:
         run.forget()
         run.failures.update(before)
+        session = settled = None
         try:
             with transaction.atomic(using=database()):
+                session = connections[database()].connection
                 if entries and (alone or run.consumer.batch_size is None):
                     run.one_by_one(entries, savepoints=alone)
                 elif entries and run.around.stopping():
                     run.stopped_at = entries[0].position
                 elif entries:
-                    call(run.consumer, entries, run.held, run.around)
+                    for batch in _batches(run.consumer, entries):
+                        call(run.consumer, batch, run.held, run.around)
                     run.handled = len(entries)
                 result = run.result(ended=True)
                 if run.stopped_at is None:
@@ -273,15 +295,21 @@ def _transactional(run: _Range, entries: list[Entry]) -> Handled:
                     ended = leases.hand_back(run.held.token, result.upto, result.failures)
                 if not ended:
                     raise LeaseLost
+                settled = result
             return result
         except TaskSuperseded as error:
             raise LeaseLost from error
         except LeaseLost:
             raise
         except BaseException as error:
-            if _is_lost(error):
+            if _is_lost(error, session):
                 connections[database()].close()
                 return Handled(upto=run.held.low, unknown=True)
+            if settled is not None and not leases.is_held(
+                run.held.token
+            ):  # It is committed: an on_commit() has failed.
+                announce(f"on_commit() of {run.consumer.path}", error)
+                return settled
             if is_conflict(error) and conflicts < CONFLICTS:
                 conflicts += 1
                 continue
@@ -310,11 +338,13 @@ def handle_alone(consumer: Consumer, alone: Alone, around: Surroundings) -> str:
         return _failed(
             consumer, alone, Entry(consumer.stream, alone.position, None, alone.row[1], alone.attempts), error
         )
+    session = None
     try:
         if not consumer.transactional:
             call(consumer, [entry], alone, around)
             return "done" if exceptions.done(alone) else "lost"
         with transaction.atomic(using=database()):
+            session = connections[database()].connection
             call(consumer, [entry], alone, around)
             if not exceptions.done(alone):
                 raise LeaseLost
@@ -322,7 +352,7 @@ def handle_alone(consumer: Consumer, alone: Alone, around: Surroundings) -> str:
     except (LeaseLost, TaskSuperseded):
         return "lost"
     except BaseException as error:
-        if consumer.transactional and _is_lost(error):
+        if consumer.transactional and _is_lost(error, session):
             connections[database()].close()
             return "unknown"
         return _failed(consumer, alone, entry, error)
@@ -363,9 +393,14 @@ def _give_up(consumer: Consumer, alone: Alone, error: BaseException | None) -> s
     return _bury(consumer, alone, path_of(error), readable(error, __name__))
 
 
-def _is_lost(error: BaseException) -> bool:
+def _batches(consumer: Consumer, entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """Return batches of the size that the code says now: a range may have been claimed when it was larger."""
+    size = consumer.batch_size or 1
+    return (entries[start : start + size] for start in range(0, len(entries), size))
+
+
+def _is_lost(error: BaseException, session: Any) -> bool:
     """Return whether the transaction of a run is lost with its connection; a handler may lose those to other servers too."""
-    session = connections[database()].connection
     return is_connection_loss(error) and (session is None or session.closed or sqlstate(error) == STANDBY)
 
 

@@ -122,7 +122,7 @@ def claim(
         system=system,
         low=low,
         upper=group.upper(low, limit),
-        settled=fence.settled,
+        settled=fence.passable,
         head=head,
         limit=limit,
         token=token,
@@ -145,6 +145,18 @@ def claim(
     return Claim(range=held, claimed=high, freed=bool(freed))
 
 
+def may_pass(group: GroupId, fence: Fence) -> bool:
+    """
+    Return whether the next claim may pass the holes up to what is settled; not while somebody attaches a partition.
+
+    Asked after the proof, and before the claim is planned.
+    """
+    proven = fence.settled
+    if proven > fence.passable and not sql.IS_REPARTITIONED.of(group.stream).tuples()[0][0]:
+        fence.passable = proven
+    return fence.passable == proven
+
+
 def reclaim(group: GroupId, *, worker: uuid.UUID, lease: float, token: uuid.UUID) -> Range | None:
     """Claim the lowest range whose worker has fallen silent, and return it. Locks: stream_leases (skipping)."""
     found = sql.RECLAIM.tuples(group=group.id, worker=worker, lease=f"{lease} seconds", token=token)
@@ -154,6 +166,11 @@ def reclaim(group: GroupId, *, worker: uuid.UUID, lease: float, token: uuid.UUID
 def find(group: GroupId, token: uuid.UUID) -> Range | None:
     """Return the range of a claim whose answer was lost, or None if it was not made."""
     return _read(group, token, sql.FIND_LEASE.tuples(token=token))
+
+
+def is_held(token: uuid.UUID) -> bool:
+    """Return whether a range is there under this token."""
+    return bool(sql.STILL_HELD.tuples(tokens=[token], ids=[]))
 
 
 def begin_again(group: GroupId, token: uuid.UUID) -> Range | None:

@@ -42,14 +42,16 @@ def route(consumer: Consumer, group: GroupId, fence: Fence, low: int, *, system:
     ConsumeRefused inside a transaction. Locks: stream_cursors, stream_routed.
     """
     if not is_alone():
-        raise ConsumeRefused("Entries are routed in a transaction of their own: not inside atomic() or with autocommit off.")
+        raise ConsumeRefused(
+            "Entries are routed in a transaction of their own: not inside atomic() or with autocommit off."
+        )
     with transaction.atomic(using=database()):
         return route_here(consumer, group, fence, low, system=system)
 
 
 def route_claimed(consumer: Consumer, group: GroupId, *, worker: uuid.UUID, lease: float) -> bool:
     """
-    Route what a group had claimed before it routed: a range that nobody has, and what is due on its own; return whether any was.
+    Route what a group had claimed before it routed: a range that nobody has, what is due on its own; return whether any was.
 
     Locks: stream_leases (skipping), stream_exceptions (skipping).
     """
@@ -64,7 +66,9 @@ def route_claimed(consumer: Consumer, group: GroupId, *, worker: uuid.UUID, leas
             if one.row is not None:
                 exceptions.done(one)
             else:
-                exceptions.give_up(one, exception="builtins.LookupError", traceback="The log does not have it any more.")
+                exceptions.give_up(
+                    one, exception="builtins.LookupError", traceback="The log does not have it any more."
+                )
     return held is not None or bool(alone)
 
 
@@ -90,7 +94,7 @@ def route_here(consumer: Consumer, group: GroupId, fence: Fence, low: int, *, sy
     if len(unrouted) > AT_ONCE:
         end = unrouted[AT_ONCE][0] - 1
         unrouted = unrouted[:AT_ONCE]
-    moved = max(_unbroken(mark, [row[0] for row in rows], end), min(fence.settled, end))
+    moved = max(_unbroken(mark, [row[0] for row in rows], end), min(fence.passable, end))
     _send(consumer, [(row[0], row[1], row[2]) for row in unrouted])
     above = [row[0] for row in unrouted if row[0] > moved]
     if above:

@@ -31,6 +31,7 @@ PROBE = Statement(
            cursors.pending_head, cursors.pending_xid::text::bigint AS pending_xid,
            cursors.fence, cursors.epoch = %(system)s::text || '/' || pg_relation_filenode(log.sequence) AS same_epoch,
            coalesce(pg_sequence_last_value(log.sequence), 0) AS head,
+           has_sequence_privilege(log.sequence, 'USAGE, SELECT') AS may_look,
            pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
            groups.paused_at IS NOT NULL AS paused,
            EXISTS (
@@ -64,10 +65,24 @@ NEXT_IS_THERE = LogStatement(
 
 # --- claiming --------------------------------------------------------------------------------------------
 
+# Whether somebody attaches a partition just now. A plan may not know a partition yet whose entries its snapshot would show:
+# PostgreSQL makes a commit visible first, then tells other sessions of the new partition, and only then frees the lock on
+# the log. So whoever is to pass a hole that was proven before looks here first, and plans afterwards.
+IS_REPARTITIONED = LogStatement(
+    sql="""
+    SELECT EXISTS (
+        SELECT FROM pg_locks
+        WHERE locktype = 'relation'
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND relation = 'pgbus_stream_0'::regclass
+          AND granted
+          AND mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
+    )
+    """
+)
 # One claim; the first statement of its transaction, so that the id it takes is younger than `head`, which an earlier
-# statement has read. What is settled is what the worker knew before (`settled`), and what this very snapshot proves
-# of the pair stored with the cursor: after waiting for the lock the cursor is its newest version, but the log is that
-# of the snapshot, so nothing that a peer has proven meanwhile may be used.
+# statement has read. What is settled is what the worker knew before: after waiting for the lock the cursor is its newest
+# version, but the log is that of the snapshot, so nothing that a peer has proven meanwhile may be used.
 # `low` and `upper` keep the planner to one or two partitions; a cursor that stands elsewhere claims nothing, and the
 # worker looks anew. An entry read is an entry leased: only up to `high` are they returned. The first row is the header.
 CLAIM = LogStatement(
@@ -88,12 +103,9 @@ CLAIM = LogStatement(
           AND (SELECT count(*) FROM cursor) >= 0
         RETURNING token
     ), proof AS MATERIALIZED (
-        SELECT cursor.claimed, cursor.pending_xid IS NULL OR known.is_proven AS is_free,
-               greatest(%(settled)s::bigint, CASE WHEN known.is_proven THEN cursor.pending_head END) AS settled
+        SELECT cursor.claimed, %(settled)s::bigint AS settled,
+               cursor.pending_xid IS NULL OR cursor.pending_xid <= pg_snapshot_xmin(pg_current_snapshot()) AS is_free
         FROM cursor
-        CROSS JOIN LATERAL (
-            SELECT cursor.pending_xid <= pg_snapshot_xmin(pg_current_snapshot()) AS is_proven
-        ) AS known
         WHERE NOT EXISTS (
             SELECT FROM pgbus_stream_groups AS groups
             WHERE groups.id = %(group)s::bigint AND groups.paused_at IS NOT NULL

@@ -151,6 +151,10 @@ class _Following:
         self.fence.head = max(self.fence.head, row.head)
         self.fence.settled = max(self.fence.settled, row.head if _is_inside() else row.settled_head)
         self.fence.prove(row.xmin, (row.pending_head, row.pending_xid))
+        if _is_inside():
+            self.fence.passable = self.fence.settled
+        else:
+            leases.may_pass(self.group, self.fence)
         return row, system
 
     def _next_alone(self) -> Alone | None:

@@ -192,7 +192,9 @@ class Follower(ConnectedLoop):
                 raise
             lane.failures += 1
             lane.rests_until = time.monotonic() + backoff(lane.failures, first=FIRST_BACKOFF, longest=LONGEST_REST)
-            signals.loop_failed.send_robust(sender=type(self), part=f"{self.part} of {lane.consumer.name}", exception=error)
+            signals.loop_failed.send_robust(
+                sender=type(self), part=f"{self.part} of {lane.consumer.name}", exception=error
+            )
             return False
         return done
 
@@ -299,7 +301,8 @@ class Follower(ConnectedLoop):
             lane.hungry = False
             lane.fence.forget()
         return any(
-            lane.hungry or lane.lapsed or lane.busy or (lane.due_at <= now and not lane.waits_for_keys) for lane in self._lanes
+            lane.hungry or lane.lapsed or lane.busy or (lane.due_at <= now and not lane.waits_for_keys)
+            for lane in self._lanes
         )
 
     def _note(self, lane: Lane, row: Any, now: float) -> bool:
@@ -325,11 +328,19 @@ class Follower(ConnectedLoop):
         lane.lapsed = row.lapsed
         if row.head <= row.claimed:
             lane.blocked_since = None
-        elif fence.settled > row.claimed or fence.wants_more or self._next_is_there(lane):
+        elif self._may_pass(lane) or fence.wants_more or self._next_is_there(lane):
             lane.hungry = True
         elif lane.blocked_since is None:
             lane.blocked_since = now
         return lane.hungry
+
+    @staticmethod
+    def _may_pass(lane: Lane) -> bool:
+        """Return whether the next claim can pass a hole, if there is one."""
+        assert lane.group is not None
+        if lane.fence.settled <= lane.claimed:
+            return False
+        return leases.may_pass(lane.group, lane.fence) or lane.fence.passable > lane.claimed
 
     def _next_is_there(self, lane: Lane) -> bool:
         assert lane.group is not None
@@ -342,12 +353,14 @@ class Follower(ConnectedLoop):
         found = False
         if lane.consumer.route_to is not None:
             return self._route_what_was_claimed(lane) or self._route(lane)
-        if lane.room and lane.due_at <= time.monotonic():
-            found |= self._claim_alone(lane)
+        if lane.room and lane.due_at <= time.monotonic() and not (lane.hungry and lane.was_alone):
+            lane.was_alone = self._claim_alone(lane)  # In turn with ranges, however many fail again and again.
+            found |= lane.was_alone
         if lane.room and lane.lapsed:
             lane.lapsed = False
             found |= self._reclaim(lane)
         if lane.room and lane.hungry:
+            lane.was_alone = False
             found |= self._claim_range(lane)
         return found
 
@@ -357,6 +370,8 @@ class Follower(ConnectedLoop):
         in_doubt = done is not None and done.in_doubt
         if done is not None:
             done.in_doubt = True
+        if lane.at_hole:
+            self._may_pass(lane)
         lane.asked = token = groups.new_token()
         sent = time.monotonic()
         known: dict[int, str | None] = {}
@@ -380,6 +395,7 @@ class Follower(ConnectedLoop):
         lane.claimed = claim.claimed
         # As long as it gets on: the next one may find more. A hole is looked at anew.
         lane.hungry = moved and lane.fence.head > lane.claimed
+        lane.at_hole = lane.hungry and (claim.range is None or len(claim.range.rows) < lane.consumer.limit)
         if moved:
             lane.blocked_since = None
         else:

@@ -62,9 +62,11 @@ class Lane:
         self.rests_until = 0.0
         self.lapsed = False  # a worker's range is there to be taken over
         self.hungry = True  # a claim may find something
+        self.at_hole = False  # the last claim ended at one
         self.hunt_until = 0.0
         self.blocked_since: float | None = None  # there are entries, behind a hole
         self.due_at = 0.0  # when an entry on its own is due, by the monotonic clock
+        self.was_alone = False  # what was claimed last were entries on their own
         self.waits_for_keys = False  # what is due waits for another one of its key
         self.asked: uuid.UUID | None = None  # the token of a claim that has not been answered
         self.done: deque[Range] = deque()  # handled, to be freed by the next claim

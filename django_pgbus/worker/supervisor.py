@@ -212,7 +212,8 @@ class Supervisor:
         self._declared |= books.declared
         held = books.held()
         slot.child, slot.watchdog, slot.repair = None, None, None
-        if held or why is Ending.DIED:  # It may have died between a claim and its report.
+        # It may have ended between a claim and its report, and nobody reports ranges of streams.
+        if held or why not in {Ending.DONE, Ending.RECYCLED}:
             slot.repair = Repair(ending=why, worker=child.id, held=held, timed_out=books.timed_out)
             self._repairs.submit(slot.repair)
         if self.plan.process.burst:

@@ -11,28 +11,28 @@ import functools
 from collections.abc import Iterator
 
 import pytest
-from django.db import connection, connections, models
+from django.db import connection, models
 from django.test.utils import isolate_apps
 
 from django_pgbus import Stream
 from django_pgbus.exceptions import ConsumeRefused
 from django_pgbus.queues.models import JsonDocument
 from django_pgbus.streams import leases, logs, partitions
-from django_pgbus.streams.fence import Fence
 from django_pgbus.streams.log_statement import log_table
 from tests.line import COMMITTED
-from tests.races.guards import at_the_same_time, fails_if, without
+from tests.races.guards import fails_if, without
 from tests.sessions import execute, sessions
 from tests.streams.following import Claimer, a_group, a_stream, nothing_declared
 from tests.streams.producing import (
+    TRIES,
     append,
-    append_in_vain,
     cursor,
     log_of,
     polls,
     polls_by_new_workers,
     take_id,
     two_producers,
+    undisturbed,
 )
 
 pytestmark = [COMMITTED, pytest.mark.races]
@@ -53,20 +53,25 @@ def _only_these() -> Iterator[None]:
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "rolls back"])
 @fails_if(without("streams.CLAIM", XMAX))
 def test_the_older_one_commits_first(commits, fresh):
-    with sessions(2) as (older, newer):
-        stream = two_producers(older, newer)
-        claimer = Claimer(stream.name)
-        poll = functools.partial(polls_by_new_workers, stream.name) if fresh else functools.partial(polls, claimer)
-        early = poll()
-        newer.commit() if commits else newer.roll_back()
-        later = poll()
-    assert early + later == log_of(stream)
-    assert early == []
+    for _ in range(TRIES):  # What others of the cluster complete meanwhile may hide it.
+        with sessions(2) as (older, newer):
+            stream, id = two_producers(older, newer)
+            claimer = Claimer(stream.name)
+            poll = functools.partial(polls_by_new_workers, stream.name) if fresh else functools.partial(polls, claimer)
+            early = poll(times=1)
+            shows = undisturbed(id)
+            early += poll()
+            newer.commit() if commits else newer.roll_back()
+            later = poll()
+        assert early + later == log_of(stream)
+        assert early == []
+        if shows:
+            break
 
 
 def test_what_is_stored_of_it():
     with sessions(2) as (older, newer):
-        stream = two_producers(older, newer)
+        stream, _ = two_producers(older, newer)
         claimer = Claimer(stream.name)
         polls(claimer)
         assert cursor(stream.name) == (0, 0, 0, 2, True)
@@ -164,7 +169,7 @@ def test_an_empty_log_has_nothing_to_wait_for():
             "SELECT cursors.claimed, cursors.pending_head,",
             "SELECT cursors.claimed, cursors.settled_head, cursors.pending_head,",
         ),
-        ("greatest(%(settled)s::bigint,", "greatest(cursor.settled_head, %(settled)s::bigint,"),
+        ("cursor.claimed, %(settled)s::bigint AS", "cursor.claimed, greatest(cursor.settled_head, %(settled)s::bigint) AS"),
     )
 )
 def test_a_claim_believes_no_peer_that_it_has_waited_for():
@@ -185,196 +190,6 @@ def test_a_claim_believes_no_peer_that_it_has_waited_for():
         peer.commit()
         got = [row[0] for row in claiming.result().range.rows]
     assert got + polls(claimer) == [2, 3, 4, 5]
-
-
-# --- nothing starves --------------------------------------------------------------------------------------
-
-
-def newest_replaces(monkeypatch):
-    """if the newest observation of a worker replaces those before"""
-
-    def observe(self, head, xid):
-        self.observations = [(head, xid)]
-
-    monkeypatch.setattr(Fence, "observe", observe)
-
-
-newest_is_stored = without("streams.CLAIM", "leap.is_free AND ")
-
-
-@pytest.mark.parametrize("fresh", [False, True], ids=["one worker", "new workers"])
-@fails_if(at_the_same_time(newest_replaces, newest_is_stored))
-def test_transactions_that_overlap(fresh):
-    """One of them runs at any moment; none of them has anything to do with the log."""
-    stream = a_stream()
-    a_group()
-    one = Claimer()
-    got = []
-    with sessions(2) as others:
-        others[0].open()
-        others[0].do(take_id)
-        append_in_vain(stream)
-        append(stream)
-        for turn in range(6):
-            got += (Claimer() if fresh else one).poll()
-            before, after = others[turn % 2], others[(turn + 1) % 2]
-            after.open()
-            after.do(take_id)
-            got += (Claimer() if fresh else one).poll()
-            before.commit()
-    assert got == [2]
-
-
-@fails_if(newest_is_stored)
-def test_an_observation_is_stored_until_it_is_proven():
-    """It was made by a worker that is gone, and those that ran then have ended; another transaction runs."""
-    stream = a_stream()
-    a_group()
-    append_in_vain(stream)
-    append(stream)
-    with sessions(2) as (before, after):
-        before.open()
-        before.do(take_id)
-        assert Claimer().poll() == []
-        stored = cursor()
-        assert stored == (0, 0, 0, 2, True)
-        after.open()
-        after.do(take_id)
-        assert Claimer().poll() == []
-        before.commit()
-        assert Claimer().poll() == [2]
-    assert cursor() == (2, 0, 2, 2, False)
-
-
-@fails_if(newest_replaces)
-def test_a_worker_keeps_what_it_has_observed():
-    """The newest that is old enough counts, with a transaction of each age behind it."""
-    fence = Fence()
-    for head in range(1, 11):
-        fence.head = head
-        fence.observe(head, 100 + head)
-        fence.prove(95 + head)
-    assert fence.settled == 5
-
-
-def test_the_ring_is_full():
-    """What it holds gets older, and is proven first."""
-    fence = Fence()
-    for head in range(1, 101):
-        fence.head = head
-        fence.observe(head, 100 + head)
-    assert not fence.wants_more
-    fence.prove(101)
-    assert (fence.settled, fence.wants_more) == (1, True)
-    fence.prove(1000)
-    assert (fence.settled, fence.observations) == (64, [])
-
-
-# --- holes ------------------------------------------------------------------------------------------------
-
-
-@fails_if(
-    without(
-        "streams.CLAIM",
-        (
-            "CASE WHEN seen.entries = %(limit)s::int THEN seen.last ELSE %(upper)s::bigint END",
-            "proof.claimed + %(limit)s::int",
-        ),
-    )
-)
-def test_twenty_thousand_positions_that_were_rolled_back_are_one_step():
-    stream = a_stream()
-    a_group()
-    append_in_vain(stream, 20_000)
-    append(stream, 3)
-    claimer = Claimer()
-    assert claimer.poll() == []
-    claims = []
-
-    def count(run, text, *rest):
-        claims.append("INTO pgbus_stream_leases" in text)
-        return run(text, *rest)
-
-    with connection.execute_wrapper(count):
-        assert claimer.poll() == [20_001, 20_002, 20_003]
-    assert claims == [False, True]  # looked, claimed
-    assert execute("SELECT low, high FROM pgbus_stream_leases") == [(0, 20_003)]
-
-
-def passes_holes(monkeypatch):
-    """if a hole counts as settled once it is seen"""
-    without("streams.CLAIM", ("greatest(%(settled)s::bigint,", "greatest(%(head)s::bigint,"))(monkeypatch)
-
-
-@fails_if(passes_holes)
-def test_savepoints():
-    """A position of a savepoint that was rolled back is a hole for as long as its transaction runs."""
-    stream = a_stream()
-    a_group()
-    claimer = Claimer()
-    with sessions() as producer:
-        producer.open()
-        producer.sql("SAVEPOINT tried")
-        assert producer.do(append, stream) == 1
-        producer.sql("ROLLBACK TO SAVEPOINT tried")
-        producer.sql("SAVEPOINT again")
-        assert producer.do(append, stream) == 2
-        producer.sql("RELEASE SAVEPOINT again")
-        append(stream)
-        early = polls(claimer)
-        producer.commit()
-    assert early + polls(claimer) == [2, 3]
-    assert early == []
-
-
-@pytest.mark.parametrize("how", ["COMMIT", "ROLLBACK"])
-@fails_if(passes_holes)
-def test_prepared_transactions(how):
-    if execute("SHOW max_prepared_transactions")[0][0] == "0":
-        pytest.skip("this server has no prepared transactions")
-    stream = a_stream()
-    a_group()
-    claimer = Claimer()
-    with sessions() as producer:
-        producer.sql("BEGIN")
-        assert producer.do(append, stream) == 1
-        producer.sql("PREPARE TRANSACTION 'pgbus_test_fence'")
-    append(stream)
-    try:
-        early = polls(claimer) + polls_by_new_workers()
-    finally:
-        execute(f"{how} PREPARED 'pgbus_test_fence'")
-    assert early + polls(claimer) == log_of(stream)
-    assert early == []
-
-
-WAITS_ALWAYS = without("streams.CLAIM", ("unbroken.last,\n", "proof.claimed,\n"))
-
-
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["in this database", "in another database"])
-@fails_if(WAITS_ALWAYS)
-def test_a_long_transaction_holds_back_no_entry_without_a_hole_before_it(elsewhere):
-    stream = a_stream()
-    a_group()
-    claimer = Claimer()
-    with sessions() as long:
-        if elsewhere:
-            long.do(connect_to_another_database)
-        long.sql("BEGIN")
-        long.do(take_id)
-        append(stream, 2)
-        assert claimer.poll() == [1, 2]
-        append_in_vain(stream)
-        append(stream)
-        assert polls(claimer) == []
-        long.sql("ROLLBACK")
-        assert polls(claimer) == [4]
-
-
-def connect_to_another_database():
-    connection.close()
-    connections["default"].settings_dict = {**connection.settings_dict, "NAME": "postgres"}
-    connection.connect()
 
 
 # --- the id before the position, for every writer ------------------------------------------------------------
@@ -432,6 +247,9 @@ def test_a_model_of_the_log_that_waits_between_position_and_row(write):
                 managed = False
                 db_table = log_table(stream.id())
                 app_label = "django_pgbus"
+
+            def __str__(self):
+                return str(self.position)
 
         holder.open()
         holder.sql(f"LOCK TABLE {partitions.partition(stream.id(), 0)} IN SHARE MODE")

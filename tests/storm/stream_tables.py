@@ -31,6 +31,11 @@ CREATE: Final = """
     CREATE TABLE stream_storm_alone (
         group_id bigint, position bigint, ended boolean, at timestamptz DEFAULT clock_timestamp()
     );
+    CREATE TABLE stream_storm_claims (
+        kind text, group_id bigint, low bigint, high bigint, worker text, reclaims int, token text,
+        xid xid8 DEFAULT pg_current_xact_id(), snapshot pg_snapshot DEFAULT pg_current_snapshot(),
+        settled bigint, pending_head bigint, pending_xid xid8, at timestamptz DEFAULT clock_timestamp()
+    );
     CREATE TABLE stream_storm_messages (id bigint NOT NULL, position bigint NOT NULL, queue text NOT NULL);
 
     CREATE FUNCTION stream_storm_note_range() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -53,6 +58,23 @@ CREATE: Final = """
         INSERT INTO stream_storm_messages VALUES (NEW.id, (NEW.payload->>'position')::bigint, NEW.queue);
         RETURN NULL;
     END $$;
+    CREATE FUNCTION stream_storm_note_lease() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO stream_storm_claims (kind, group_id, low, high, worker, reclaims, token)
+        SELECT lower(TG_OP), lease.group_id, lease.low, lease.high, lease.worker, lease.reclaims, lease.token
+        FROM (SELECT (CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END).*) AS lease;
+        RETURN NULL;
+    END $$;
+    CREATE FUNCTION stream_storm_note_cursor() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO stream_storm_claims (kind, group_id, low, high, settled, pending_head, pending_xid)
+        VALUES ('moved', OLD.group_id, OLD.claimed, NEW.claimed, NEW.settled_head, OLD.pending_head, OLD.pending_xid);
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER stream_storm_leased AFTER INSERT OR DELETE OR UPDATE OF token ON pgbus_stream_leases
+        FOR EACH ROW EXECUTE FUNCTION stream_storm_note_lease();
+    CREATE TRIGGER stream_storm_moved AFTER UPDATE OF claimed ON pgbus_stream_cursors
+        FOR EACH ROW WHEN (NEW.claimed > OLD.claimed) EXECUTE FUNCTION stream_storm_note_cursor();
     CREATE TRIGGER stream_storm_ended AFTER DELETE ON pgbus_stream_leases
         FOR EACH ROW EXECUTE FUNCTION stream_storm_note_range();
     CREATE TRIGGER stream_storm_cut AFTER UPDATE OF low ON pgbus_stream_leases

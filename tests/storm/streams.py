@@ -98,6 +98,7 @@ class Found:
     dead: int = 0
     unsettled: int = 0
     missing: list[str] = field(default_factory=list)
+    evidence: list[str] = field(default_factory=list)  # of what is missing
     never_committed: list[str] = field(default_factory=list)  # handled though it was rolled back
     handled_after_commit: list[str] = field(default_factory=list)
     unexplained: list[str] = field(default_factory=list)  # handled again, and no kill says why
@@ -271,6 +272,7 @@ class Storm:
             again, unexplained = repeats(group, runs[group], kills)
             found.repeated[group] = again
             found.unexplained += unexplained
+        found.evidence = [line for missing in found.missing[:4] for line in self._evidence(missing)]
         found.out_of_order = out_of_order(runs["keyed"], stubborn)
         found.together = together(runs["keyed"], kills)
         self._read_messages(log)
@@ -296,6 +298,35 @@ class Storm:
         for table in ("keys", "routed", "leases"):
             if left := execute(f"SELECT count(*) FROM pgbus_stream_{table}")[0][0]:
                 found.wrong_cursors.append(f"{left} rows are left in {table}")
+
+    def _evidence(self, missing: str) -> list[str]:
+        """Return all that was seen of a position that a group has not handled."""
+        group, _, position = missing.partition(": ")
+        if not position.isdigit():
+            return []
+        rows = execute(
+            "SELECT claims.* FROM stream_storm_claims AS claims JOIN pgbus_stream_groups AS groups ON groups.id = group_id"
+            " WHERE groups.name = %s AND low < %s AND high >= %s ORDER BY at",
+            group,
+            int(position),
+            int(position),
+        )
+        rows += execute(f"SELECT xmin::text, appended_at, payload FROM {self.log} WHERE position = %s", int(position))
+        rows += execute("SELECT 'alone', * FROM stream_storm_alone WHERE position = %s ORDER BY at", int(position))
+        rows += execute(
+            "SELECT kills.* FROM stream_storm_kills AS kills JOIN pgbus_stream_groups AS groups ON groups.name = %s JOIN"
+            " stream_storm_claims AS claims ON claims.group_id = groups.id AND claims.low < %s AND claims.high >= %s"
+            " WHERE kills.after BETWEEN claims.at - interval '3 s' AND claims.at + interval '3 s'",
+            group,
+            int(position),
+            int(position),
+        )
+        rows += execute(
+            "SELECT how, stubborn FROM stream_storm_appended WHERE id = (SELECT (payload->>'id')::bigint"
+            f" FROM {self.log} WHERE position = %s)",
+            int(position),
+        )
+        return [f"{missing}: {row}" for row in rows]
 
     def _read_totals(self, log: dict[int, int], ledger: dict[int, Any]) -> None:
         found = self.found

@@ -12,6 +12,7 @@ from django.db import connections
 from django_pgbus import Stream
 from django_pgbus.streams.consumers import Consumer
 from django_pgbus.streams.log_statement import log_table
+from django_pgbus.streams.stream import streams
 from django_pgbus.tasks.watch import Watch
 from django_pgbus.worker.follower import Follower
 from django_pgbus.worker.lane import Lane
@@ -44,6 +45,11 @@ def xmax() -> int:
     return int(execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")[0][0])
 
 
+def undisturbed(id: int) -> bool:
+    """Return whether nobody but the first claim has taken an id since this one was; takes one itself."""
+    return take_id() == id + 2
+
+
 def log_of(stream: Stream) -> list[int]:
     """Return the positions of all entries."""
     return [position for (position,) in execute(f"SELECT position FROM {log_table(stream.id())} ORDER BY position")]
@@ -60,15 +66,15 @@ def cursor(stream: str = "ledger", group: str = "totals") -> Any:
     return tuple(found)
 
 
-def two_producers(older: Session, newer: Session, **group: Any) -> Stream:
+def two_producers(older: Session, newer: Session, **group: Any) -> tuple[Stream, int]:
     """
-    Return a stream in which the newer transaction holds position 1 and runs, and the older one has committed 2.
+    Return a stream in which the newer transaction holds position 1 and runs, and the older one has committed 2; and its id.
 
     It shows something only while the newer one is at or above `xmax`: any other transaction of the cluster that completes
     meanwhile, autovacuum's too, would hide what a snapshot's `xmax` fails to tell. Then it is done again.
     """
-    for number in range(TRIES):
-        stream = a_stream(f"ledger{number}")
+    for _ in range(TRIES):
+        stream = a_stream(f"ledger{len(streams)}")
         a_group(stream=stream.name, **group)
         older.open()
         newer.open()
@@ -78,7 +84,7 @@ def two_producers(older: Session, newer: Session, **group: Any) -> Stream:
         assert older.do(append, stream) == 2
         older.commit()
         if id >= newer.do(xmax):
-            return stream
+            return stream, id
         newer.roll_back()
     raise AssertionError("others of this cluster do not stop to write")
 

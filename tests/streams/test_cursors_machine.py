@@ -27,7 +27,7 @@ from django_pgbus.streams.log_statement import log_table
 from tests.line import COMMITTED
 from tests.races.guards import waits
 from tests.sessions import Session, execute, sessions
-from tests.streams.following import Claimer, a_group, a_stream, nothing_declared, positions
+from tests.streams.following import Claimer, a_group, a_stream, let_others_end, nothing_declared, positions
 from tests.streams.producing import append, lapse_ranges, take_id
 
 EXAMPLES = int(os.environ.get("PGBUS_TEST_EXAMPLES", "100"))
@@ -154,10 +154,14 @@ class Machine(RuleBasedStateMachine):
         who=WHO,
         limit=st.integers(1, 5),
         times=st.integers(1, 3),
+        new=st.integers(0, 4),
         looks=st.sampled_from([True, True, False]),
         answered=st.sampled_from([True, True, False]),
     )
-    def claim(self, who, limit, times, looks, answered):
+    def claim(self, who, limit, times, looks, answered, new=0):
+        if new:
+            last = append(self.stream, new)
+            self.there.update(range(last - new + 1, last + 1))
         claimer = self.claimers[who]
         claimer.limit = limit
         for _ in range(times):
@@ -320,10 +324,13 @@ class Machine(RuleBasedStateMachine):
 
     # --- people and sweeps ----------------------------------------------------------------------------
 
-    @rule(by=st.integers(1, 5))
-    def a_person_rewinds(self, by):
+    @rule(by=st.integers(1, 5), into_a_range=st.booleans(), just_claimed=st.integers(0, 2))
+    def a_person_rewinds(self, by, into_a_range, just_claimed):
+        if just_claimed:
+            self.claim(0, 3, just_claimed, True, True, 3 * just_claimed)
         claimed, _ = self.cursor()
-        to = max(self.base, claimed - by)
+        low = self.held[0].low if self.held and into_a_range else claimed - 2 * by
+        to = min(claimed, max(self.base, low + by))
         groups.rewind("ledger", "totals", to)
         for position in list(self.state):
             if position > to:
@@ -403,6 +410,7 @@ class Machine(RuleBasedStateMachine):
             self.prepare_or_end_what_is_prepared(0, True)
         head = self.stream.head()
         for _ in range(60):
+            let_others_end()
             self.claim(0, 100, 1, True, True)
             self.route(0, True)
             self.what_failed_is_tried_alone("done", True)
@@ -444,7 +452,7 @@ def _claimed_first(claimer: Claimer) -> Range | None:
 def a_log() -> Iterator[None]:
     with nothing_declared(), sessions(PRODUCERS + 2) as them:
         Machine.stream = a_stream(partition_size=SIZE)
-        partitions.make_room(Machine.stream.id(), SIZE, 4 * (STEPS + 2))
+        partitions.make_room(Machine.stream.id(), SIZE, 6 * (STEPS + 2))
         Machine.sessions = them
         Machine.can_prepare = execute("SHOW max_prepared_transactions")[0][0] != "0"
         yield
