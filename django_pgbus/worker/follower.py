@@ -145,6 +145,8 @@ class Follower(ConnectedLoop):
             lane.fence.forget()
             lane.hungry = True
             lane.rests_until = 0.0
+        if self._declare_at < float("inf"):  # It was lost while they were looked for.
+            self._declare_at = 0.0
         # One that was killed may have ended ranges, and not written that they are done with.
         self._next_look = self._next_check = self._next_roll = 0.0
 

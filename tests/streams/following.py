@@ -109,7 +109,7 @@ def let_others_end() -> None:
     Not for ever: they may wait for ours.
     """
     them = _others()
-    deadline = time.monotonic() + 2.0
+    deadline = time.monotonic() + 0.5
     while them & _others() and time.monotonic() < deadline:
         time.sleep(0.005)
 
