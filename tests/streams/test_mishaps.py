@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
-from django.db import IntegrityError, OperationalError, transaction
+from django.db import IntegrityError, OperationalError, connection, transaction
 
 from django_pgbus import Stream
 from django_pgbus.models import EntryException, Message, StreamLog
@@ -110,6 +110,26 @@ def test_a_group_that_is_paused_is_not_looked_at_for_each_note(monkeypatch):
             worker.follower.hear([stream.id()])
             worker.session.do(worker.follower.step)
     assert looks == []
+
+
+def test_groups_are_looked_for_again_at_once_when_the_connection_is_back(monkeypatch):
+    a_stream(entries=3)
+    consumer = a_group(takes)
+    declare, calls = groups.declare, []
+
+    def breaks_off(declared):
+        calls.append(1)
+        if len(calls) == 1:
+            connection.connection.close()
+            raise OperationalError("the connection was lost")
+        return declare(declared)
+
+    monkeypatch.setattr(groups, "declare", breaks_off)
+    with followed(consumer) as worker:
+        worker.fails()
+        worker.steps(1)
+        assert worker.lane.group is not None
+        worker.until_handled(3)
 
 
 # --- handlers ---------------------------------------------------------------------------------------------
