@@ -264,6 +264,14 @@ def _group_created(*, stream: str, group: str, position: int, **kwargs: Any) -> 
     logger.info("The group %s/%s is new; it begins after position %d.", stream, group, position)
 
 
+def _groups_followed(*, groups: str, **kwargs: Any) -> None:
+    logger.info("Follows %s.", groups)
+
+
+def _groups_unknown(*, pattern: str, known: Any, **kwargs: Any) -> None:
+    logger.warning("--streams %s names no group of this code; there is %s.", pattern, ", ".join(known) or "none at all")
+
+
 def _group_paused(*, stream: str, group: str, paused: bool, by: str, **kwargs: Any) -> None:
     logger.info("The group %s/%s is %s by %s.", stream, group, "paused" if paused else "resumed", by or "code")
 
@@ -367,6 +375,8 @@ LINES: dict[Signal, Callable[..., None]] = {
     signals.partitions_made: _partitions_made,
     signals.partitions_dropped: _partitions_dropped,
     signals.group_created: _group_created,
+    signals.groups_followed: _groups_followed,
+    signals.groups_unknown: _groups_unknown,
     signals.group_paused: _group_paused,
     signals.group_rewound: _group_rewound,
     signals.group_refused: _group_refused,

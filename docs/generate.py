@@ -340,7 +340,7 @@ OF_A_STREAM = {
 }
 STREAM_DEFAULTS = {"retention": "None", "partition_size": "10,000,000"}
 OF_A_CONSUMER = {
-    "stream": "The name of the stream; it is made if it is not there.",
+    "stream": "The stream, or its name; it is made if it is not there.",
     "group": "1 to 100 printable characters without a slash. Stream and group are what a cursor belongs to.",
     "batch_size": "Up to so many entries at once, as a list, 100,000 at most; None: one entry, from ranges of 100.",
     "start": 'Where a new group begins: `"beginning"`, `"end"`, a position from 1, or a datetime with a time zone.',
@@ -360,7 +360,8 @@ OF_AN_ENTRY = {
     "stream": "The name of its stream.",
 }
 OF_LAG = {
-    "entries": "Positions that the group is not done with; those that were rolled back count until it has passed them.",
+    "entries": "Counts from the lowest position not done with to the head. One failed entry that waits for its next attempt "
+    "makes all handled above it count; positions that were rolled back count until the group has passed them.",
     "seconds": "How long the oldest entry among them waits.",
 }
 STREAM_METHODS = ("append", "append_many", "read", "head", "lag", "ensure")

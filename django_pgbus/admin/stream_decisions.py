@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgbus.admin import stream_words, words
 from django_pgbus.admin.key_decisions import KeyDecision, Log, Told
 from django_pgbus.conf import database
+from django_pgbus.exceptions import StreamDoesNotExist
 from django_pgbus.streams import groups, stats
 from django_pgbus.streams.models import StreamLog
 from django_pgbus.streams.states import GroupState, StreamState
@@ -81,9 +82,13 @@ class Pause(GroupDecision):
 
     def carry_out(self, found: Group, form: QueryDict, log: Log) -> Iterator[Told]:
         """Pause it and log that, in one transaction."""
-        with transaction.atomic(using=database()):
-            if groups.pause(found.stream.name, found.state.name, by=log.by):
-                log_about(log, found.stream, gettext("Group %(group)s was paused.") % found.named)
+        try:
+            with transaction.atomic(using=database()):
+                if groups.pause(found.stream.name, found.state.name, by=log.by):
+                    log_about(log, found.stream, gettext("Group %(group)s was paused.") % found.named)
+        except StreamDoesNotExist:
+            yield str(self.gone), messages.WARNING
+            return
         yield gettext("Group %(group)s is paused.") % found.named, messages.SUCCESS
 
 
@@ -105,9 +110,13 @@ class Resume(GroupDecision):
 
     def carry_out(self, found: Group, form: QueryDict, log: Log) -> Iterator[Told]:
         """Resume it and log that, in one transaction."""
-        with transaction.atomic(using=database()):
-            if groups.resume(found.stream.name, found.state.name, by=log.by):
-                log_about(log, found.stream, gettext("Group %(group)s was resumed.") % found.named)
+        try:
+            with transaction.atomic(using=database()):
+                if groups.resume(found.stream.name, found.state.name, by=log.by):
+                    log_about(log, found.stream, gettext("Group %(group)s was resumed.") % found.named)
+        except StreamDoesNotExist:
+            yield str(self.gone), messages.WARNING
+            return
         yield gettext("Group %(group)s is resumed.") % found.named, messages.SUCCESS
 
 

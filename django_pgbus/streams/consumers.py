@@ -23,7 +23,7 @@ from django_pgbus.conf import EVENT_QUEUE, get_settings
 from django_pgbus.exceptions import InvalidHandler, InvalidQueue
 from django_pgbus.queues.queue import check_name
 from django_pgbus.streams.entry import Entry
-from django_pgbus.streams.stream import Stream, check_stream_name
+from django_pgbus.streams.stream import Stream, check_stream_name, mention
 from django_pgbus.tasks.compat import InvalidTask, Task
 from django_pgbus.tasks.policy import (
     Backoff,
@@ -87,7 +87,7 @@ consumers: dict[tuple[str, str], Consumer] = {}
 
 
 def consume(
-    stream: str,
+    stream: str | Stream,
     *,
     group: str,
     batch_size: int | None = None,
@@ -103,14 +103,14 @@ def consume(
     """
     Make a function the handler of a stream for one group, which has a cursor of its own.
 
-    With `batch_size` it gets a list of up to so many entries, without it one `Entry`. `start` says where a new group
-    begins: "beginning", "end", a position, or a datetime. `key(entry)` returns what is handled in order (None: it does not
-    matter); `route_to` names a queue, or is a function that returns one for each entry (None: none), and the
-    function then runs as a job of that queue, one for each entry. With `transactional` it runs in the transaction that
-    commits its range. `max_attempts`, `backoff(exception, entry)` and `timeout` as for tasks; `sensitive` names keys of
-    the payload that nobody may read. Raises InvalidHandler or InvalidStream.
+    The stream is a `Stream` or its name. With `batch_size` the function gets a list of up to so many entries, without it
+    one `Entry`. `start` says where a new group begins: "beginning", "end", a position, or a datetime. `key(entry)` returns
+    what is handled in order (None: it does not matter); `route_to` names a queue, or is a function that returns one for
+    each entry (None: none), and the function then runs as a job of that queue, one for each entry. With `transactional`
+    it runs in the transaction that commits its range. `max_attempts`, `backoff(exception, entry)` and `timeout` as for
+    tasks; `sensitive` names keys of the payload that nobody may read. Raises InvalidHandler or InvalidStream.
     """
-    check_stream_name(stream)
+    of = stream.name if isinstance(stream, Stream) else check_stream_name(stream)
     name = _checked_group(group)
 
     def declare(func: F) -> F:
@@ -119,7 +119,7 @@ def consume(
             consumer = Consumer(
                 path=path,
                 func=func,
-                stream=stream,
+                stream=of,
                 group=name,
                 batch_size=_checked_batch_size(batch_size),
                 start=_checked_start(start),
@@ -134,14 +134,14 @@ def consume(
         except InvalidTask as error:
             raise InvalidHandler(f"{path}: {error}") from None
         _check_together(consumer)
-        other = consumers.get((stream, name))
+        other = consumers.get((of, name))
         if other is not None and other.path != path:
             raise InvalidHandler(
-                f"The group {name!r} of {stream!r} has two handlers, {other.path} and {path}. Two functions that each read "
+                f"The group {name!r} of {of!r} has two handlers, {other.path} and {path}. Two functions that each read "
                 "all entries are two groups."
             )
-        Stream(stream)
-        consumers[stream, name] = consumer
+        mention(of)
+        consumers[of, name] = consumer
         return func
 
     return declare

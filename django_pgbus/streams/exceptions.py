@@ -84,8 +84,13 @@ def give_up(alone: Alone, *, exception: str, traceback: str) -> bool:
     Locks: stream_exceptions.
     """
     return bool(
-        sql.EXCEPTION_DIED.of(alone.group.stream).count(
-            id=alone.id, token=alone.token, position=alone.position, exception=exception, traceback=traceback
+        sql.EXCEPTION_DIED.count(
+            id=alone.id,
+            token=alone.token,
+            payload=alone.row and alone.row[2],
+            appended_at=alone.row and alone.row[1],
+            exception=exception,
+            traceback=traceback,
         )
     )
 

@@ -14,11 +14,11 @@ from django_pgbus.conf import database
 from django_pgbus.exceptions import StreamDoesNotExist
 from django_pgbus.postgres import retrying
 from django_pgbus.streams import logs, partitions, sql
-from django_pgbus.streams.consumers import Consumer, Start
+from django_pgbus.streams.consumers import Consumer, Start, consumers
 from django_pgbus.streams.fence import FENCE
 from django_pgbus.streams.leases import GroupId
 from django_pgbus.streams.log_statement import log_table
-from django_pgbus.streams.stream import Stream
+from django_pgbus.streams.stream import ensure
 
 MOST: Final = 1000
 
@@ -31,7 +31,7 @@ def declare(declared: Iterable[Consumer]) -> int:
     """
     count = 0
     for consumer in sorted(declared, key=lambda consumer: (consumer.stream, consumer.group)):
-        Stream(consumer.stream).ensure()
+        ensure(consumer.stream)
         retrying(lambda consumer=consumer: _declare(consumer))  # type: ignore[misc]
         count += 1
     return count
@@ -92,7 +92,11 @@ def find(stream: str, group: str) -> GroupId:
     """Return where the numbers of a group stand, or raise StreamDoesNotExist."""
     found = stored([(stream, group)])
     if not found:
-        raise StreamDoesNotExist(f"The stream {stream!r} has no group {group!r}. A worker declares it when it starts.")
+        known = ", ".join(sorted(consumer.name for consumer in consumers.values() if consumer.stream == stream))
+        raise StreamDoesNotExist(
+            f"The stream {stream!r} has no group {group!r}. A worker declares it when it starts."
+            + (f" This code has: {known}." if known else "")
+        )
     return found[stream, group]
 
 
@@ -128,12 +132,16 @@ def why_refused(name: str, row: Any) -> str | None:
 
 
 def pause(stream: str, group: str, *, by: str = "") -> bool:
-    """Let a group claim nothing more, and return whether it did before. Locks: stream_groups."""
+    """
+    Let a group claim nothing more, and return whether it did before; raises StreamDoesNotExist.
+
+    Locks: stream_groups.
+    """
     return _set_paused(stream, group, paused=True, by=by)
 
 
 def resume(stream: str, group: str, *, by: str = "") -> bool:
-    """Let a group claim again, and return whether it was paused. Locks: stream_groups."""
+    """Let a group claim again, and return whether it was paused; raises StreamDoesNotExist. Locks: stream_groups."""
     return _set_paused(stream, group, paused=False, by=by)
 
 
@@ -141,6 +149,8 @@ def _set_paused(stream: str, group: str, *, paused: bool, by: str) -> bool:
     changed = bool(sql.SET_PAUSED.count(stream=stream, name=group, paused=paused))
     if changed:
         signals.group_paused.send_robust(sender=None, stream=stream, group=group, paused=paused, by=by)
+    else:
+        find(stream, group)  # it was so already, or there is no such group
     return changed
 
 
@@ -202,9 +212,13 @@ def repair(stream: str, group: str) -> tuple[int, int]:
     """
     Let a cursor adopt the log as it is now, and return (claimed, committed), which stay as they are.
 
-    For a group that refuses to work, after its consumers were stopped. Locks: stream_cursors.
+    For a group that refuses to work, after its consumers were stopped; one that does not is left alone. Raises
+    StreamDoesNotExist. Locks: stream_cursors.
     """
     found = find(stream, group)
+    rows = probe([found.id], str(sql.SESSION.row().system))
+    if rows and why_refused(f"{stream}/{group}", rows[0]) is None:
+        return int(rows[0].claimed), int(rows[0].committed)
     ((claimed, committed),) = sql.REPAIR.tuples(group=found.id, fence=FENCE)
     signals.cursor_repaired.send_robust(sender=None, stream=stream, group=group, claimed=claimed, committed=committed)
     return claimed, committed

@@ -214,8 +214,9 @@ def take_apart(held: Range, keys: dict[int, str], reason: str) -> int:
 
     Locks: stream_leases, stream_keys.
     """
-    return sql.TAKE_APART.of(held.group.stream).count(
-        token=held.token, low=held.low, high=held.high, positions=list(keys), keys=list(keys.values()), reason=reason
+    positions = [row[0] for row in held.rows]
+    return sql.TAKE_APART.count(
+        token=held.token, positions=positions, keys=[keys.get(position) for position in positions], reason=reason
     )
 
 

@@ -28,6 +28,8 @@ from django_pgbus.streams.room import Room
 
 PARTITION_SIZE: Final = 10_000_000  # positions
 REMEMBERED: Final = 5.0  # seconds
+# Others may write too. A time that Python has no datetime for would stop each group that comes to it.
+READABLE: Final = "pgbus_appended_at_is_a_datetime"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +199,11 @@ def _create(stream: int, name: str, size: int) -> None:
                 position bigint NOT NULL DEFAULT nextval('{table}_position'),
                 appended_at timestamptz NOT NULL DEFAULT statement_timestamp(),
                 payload json NOT NULL,
-                PRIMARY KEY (position)
+                PRIMARY KEY (position),
+                CONSTRAINT {READABLE} CHECK (
+                    isfinite(appended_at)
+                    AND appended_at >= '0001-01-02 00:00+00' AND appended_at < '9999-12-31 00:00+00'
+                )
             ) PARTITION BY RANGE (position)
             """,
             f"ALTER SEQUENCE {table}_position OWNED BY {table}.position",

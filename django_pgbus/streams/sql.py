@@ -83,6 +83,8 @@ IS_REPARTITIONED = LogStatement(
 # One claim; the first statement of its transaction, so that the id it takes is younger than `head`, which an earlier
 # statement has read. What is settled is what the worker knew before: after waiting for the lock the cursor is its newest
 # version, but the log is that of the snapshot, so nothing that a peer has proven meanwhile may be used.
+# `position - claimed > 0` is no condition that partitions are pruned by while the statement runs: PostgreSQL 18 prunes those
+# that have entries, if the cursor was changed while the claim waited for it. By `low` and `upper` they are pruned before.
 # `low` and `upper` keep the planner to one or two partitions; a cursor that stands elsewhere claims nothing, and the
 # worker looks anew. An entry read is an entry leased: only up to `high` are they returned. The first row is the header.
 CLAIM = LogStatement(
@@ -115,7 +117,7 @@ CLAIM = LogStatement(
         FROM pgbus_stream_0
         WHERE position > %(low)s::bigint
           AND position <= %(upper)s::bigint
-          AND position > (SELECT claimed FROM proof)
+          AND position - (SELECT claimed FROM proof) > 0
         ORDER BY position
         LIMIT %(limit)s::int
     ), seen AS (
@@ -342,7 +344,7 @@ HAND_BACK = Statement(
     locks=("stream_leases",),
 )
 # A range that has ended its workers before: each of its entries is tried alone from now on.
-TAKE_APART = LogStatement(
+TAKE_APART = Statement(
     sql="""
     WITH lease AS (
         DELETE FROM pgbus_stream_leases
@@ -353,15 +355,10 @@ TAKE_APART = LogStatement(
         WHERE lease_id IN (SELECT id FROM lease)
     )
     INSERT INTO pgbus_stream_exceptions (group_id, position, key, exception)
-    SELECT lease.group_id, entry.position, apart.key, %(reason)s::text
+    SELECT lease.group_id, apart.position, apart.key, %(reason)s::text
     FROM lease
-    CROSS JOIN LATERAL (
-        SELECT position FROM pgbus_stream_0
-        WHERE position > %(low)s::bigint AND position <= %(high)s::bigint
-          AND position > lease.low AND position <= lease.high
-    ) AS entry
-    LEFT JOIN unnest(%(positions)s::bigint[], %(keys)s::text[]) AS apart (position, key)
-        ON apart.position = entry.position
+    JOIN unnest(%(positions)s::bigint[], %(keys)s::text[]) AS apart (position, key)
+        ON apart.position > lease.low AND apart.position <= lease.high
     """,
     locks=("stream_leases", "stream_keys"),
 )
@@ -510,7 +507,7 @@ EXCEPTION_FAILED = Statement(
     locks=("stream_exceptions",),
 )
 # It keeps nothing of the log any more, so it carries a copy of its entry.
-EXCEPTION_DIED = LogStatement(
+EXCEPTION_DIED = Statement(
     sql="""
     UPDATE pgbus_stream_exceptions AS exception
     SET status = 'dead',
@@ -519,12 +516,8 @@ EXCEPTION_DIED = LogStatement(
         exception = %(exception)s::text,
         traceback = %(traceback)s::text,
         failed_at = statement_timestamp(),
-        payload = coalesce(
-            exception.payload, (SELECT payload FROM pgbus_stream_0 WHERE position = %(position)s::bigint)
-        ),
-        appended_at = coalesce(
-            exception.appended_at, (SELECT appended_at FROM pgbus_stream_0 WHERE position = %(position)s::bigint)
-        )
+        payload = coalesce(exception.payload, %(payload)s::json),
+        appended_at = coalesce(exception.appended_at, to_timestamp(%(appended_at)s::bigint / 1000000.0))
     WHERE exception.id = %(id)s::bigint
       AND exception.token = %(token)s::uuid
     """,

@@ -11,15 +11,15 @@ Declared in a module `streams` or `handlers` of an installed app, it is made by 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError
 
-from django_pgbus.exceptions import InvalidStream, StreamDoesNotExist
+from django_pgbus.exceptions import InvalidPayloadType, InvalidStream, StreamDoesNotExist
 from django_pgbus.postgres.retrying import sqlstate
 from django_pgbus.streams import appending, logs, logs_sql
 from django_pgbus.streams.entry import Entry
@@ -48,6 +48,7 @@ class Declared:
     name: str
     retention: timedelta | None = UNSET
     partition_size: int = UNSET
+    by_hand: bool = field(default=True, compare=False)  # by a Stream(); else only something that reads it names it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +96,17 @@ class Stream:
         return appending.append(self.name, encode_value(payload, "payload", "The payload takes"))
 
     def append_many(self, payloads: Iterable[Any]) -> int:
-        """Append entries in this order, all or none, and return how many. One statement; more than 1,000 by COPY."""
+        """
+        Append entries in this order, all or none, and return how many. One statement; more than 1,000 by COPY.
+
+        Raises InvalidPayload, before any SQL, and StreamDoesNotExist.
+        """
+        if isinstance(payloads, (str, bytes, bytearray, Mapping)):  # each can be iterated over, and nobody means that
+            given = type(payloads).__name__
+            raise InvalidPayloadType(
+                f"append_many takes a list of payloads, not a {given}; for one entry write append(payload).",
+                path="payloads",
+            )
         encoded = [_encoded(index, payload) for index, payload in enumerate(payloads)]
         return appending.append_many(self.name, encoded) if encoded else 0
 
@@ -120,7 +131,9 @@ class Stream:
         """
         Return how far a group is behind; raises StreamDoesNotExist if there is no such group.
 
-        Positions that were rolled back count until the group has passed them.
+        It counts from the lowest position that is not done with to the head: one failed entry that waits for its next
+        attempt makes all that was handled above it count. So do positions that were rolled back, until the group has
+        passed them.
         """
         found = logs_sql.COMMITTED.tuples(stream=logs.find(self.name).id, group=group)
         if not found:
@@ -138,7 +151,7 @@ class Stream:
 
         Runs in the caller's transaction, if there is one; two at once do no harm.
         """
-        return _ensure(streams.get(self.name) or Declared(name=self.name))
+        return ensure(self.name)
 
     def id(self) -> int:
         """Return the id under which the database knows the stream; raises StreamDoesNotExist."""
@@ -179,6 +192,16 @@ class Stream:
                 raise
             logs.forget(self.name)
             raise logs.does_not_exist(self.name) from error
+
+
+def mention(name: str) -> None:
+    """Note a stream that something reads: it is made like any other, and it is known that no Stream() was written."""
+    streams.setdefault(name, Declared(name=check_stream_name(name), by_hand=False))
+
+
+def ensure(name: str) -> bool:
+    """Make a stream, as this code declares it, unless it is there; return whether it is new. See Stream.ensure()."""
+    return _ensure(streams.get(name) or Declared(name=name))
 
 
 def declare() -> int:

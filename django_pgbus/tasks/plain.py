@@ -99,7 +99,7 @@ def _dict(value: Mapping[Any, Any], above: list[int]) -> dict[str, Any]:
             shown = f"the key {key!r}" if isinstance(key, (int, float, type(None))) else "a key"
             raise _Fault(
                 f"has {shown} of type {type(key).__name__}; in JSON keys are texts",
-                "Write str(key) yourself, and expect a text in the task.",
+                "Write str(key) yourself, and expect a text where it is read.",
                 error=InvalidPayloadType,
             )
         name = _text(key, "has a key with")
@@ -149,11 +149,11 @@ def _instead_of(value: Any) -> str:
 
     match value:
         case Model():
-            return "Pass its primary key (value.pk) and load it in the task."
+            return "Pass its primary key (value.pk) and load it where it is used."
         case QuerySet():
             return 'Pass the keys: list(value.values_list("pk", flat=True)).'
         case Promise():
-            return "Pass str(value), or translate it in the task."
+            return "Pass str(value), or translate it where it is shown."
         case datetime.datetime() | datetime.date() | datetime.time():
             return f"Pass value.isoformat() and read it with {type(value).__name__}.fromisoformat()."
         case datetime.timedelta():
@@ -174,4 +174,4 @@ def _instead_of(value: Any) -> str:
         return "Pass dataclasses.asdict(value)."
     if isinstance(value, Iterable):
         return "Pass list(value)."
-    return "Pass the texts, numbers, lists and dicts that the task can build it from."
+    return "Pass the texts, numbers, lists and dicts that it can be built from."

@@ -29,6 +29,8 @@ def look() -> Iterator[Finding]:
         *_partitions(),
         *_refused(known),
         *_groups(known),
+        *_never_followed(known),
+        *_never_declared(),
         *_pinned(known),
     ]
     yield from found
@@ -83,7 +85,7 @@ def _refused(known: list[StreamState]) -> Iterator[Finding]:
 
 
 def _groups(known: list[StreamState]) -> Iterator[Finding]:
-    followed = {name for worker in sql.LIVING_WORKERS.rows() for name in _followed_by(worker)}
+    followed = _followed()
     for stream in known:
         if stream.more_groups:
             yield Finding(
@@ -98,7 +100,8 @@ def _groups(known: list[StreamState]) -> Iterator[Finding]:
                     Grade.WARN,
                     "streams",
                     f"{name} is there, and this code does not declare it",
-                    "Another deployable may. If none does, delete the group: retention keeps what it has not handled.",
+                    "Another deployable may. If none does, delete the group, since retention keeps what it has not handled: "
+                    f"ConsumerGroup.objects.get(stream__name={stream.name!r}, name={group.name!r}).delete()",
                 )
             elif group.paused:
                 yield Finding(
@@ -116,6 +119,41 @@ def _groups(known: list[StreamState]) -> Iterator[Finding]:
                 )
             elif group.refusal is None:
                 yield from _late(name, group)
+
+
+def _never_followed(known: list[StreamState]) -> Iterator[Finding]:
+    """Find the groups of this code that have no row: a worker writes it when it first follows them."""
+    there = {stream.name for stream in known}
+    pairs = sorted(pair for pair in consumers if pair[0] in there)
+    if not pairs:
+        return
+    stored, followed = groups.stored(pairs), _followed()
+    for pair in pairs:
+        name = "/".join(pair)
+        if pair not in stored and name not in followed:
+            yield Finding(
+                Grade.WARN,
+                "streams",
+                f"{name} is declared, and no worker has ever followed it",
+                f"Start one: manage.py runworker --streams {name}",
+            )
+
+
+def _never_declared() -> Iterator[Finding]:
+    """Find streams that are read and that nobody declares: `migrate` and workers make those too, so a typo is empty."""
+    for name, declared in sorted(streams.items()):
+        readers = ", ".join(consumer.name for _, consumer in sorted(consumers.items()) if consumer.stream == name)
+        if readers and not declared.by_hand:
+            yield Finding(
+                Grade.WARN,
+                "streams",
+                f'{name} is read by {readers}, and no Stream("{name}") is in this code',
+                "Put the name right, or declare it in a module streams or handlers. Another deployable may declare it.",
+            )
+
+
+def _followed() -> set[str]:
+    return {name for worker in sql.LIVING_WORKERS.rows() for name in _followed_by(worker)}
 
 
 def _followed_by(worker: Any) -> list[str]:

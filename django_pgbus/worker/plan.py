@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
@@ -114,6 +114,14 @@ class ProcessPlan:
         """Return whether this process handles the group `name`, which is STREAM/GROUP."""
         return any(fnmatchcase(name, pattern) for pattern in self.streams)
 
+    def unmatched(self, names: Collection[str]) -> list[str]:
+        """Return the patterns of streams that match none of these groups, as a person writes them; `*` may match none."""
+        return [
+            pattern.removesuffix(f"/{ANY}")
+            for pattern in self.streams
+            if pattern not in {ANY, f"{ANY}/{ANY}"} and not any(fnmatchcase(name, pattern) for name in names)
+        ]
+
     def serves(self, queue: str) -> bool:
         """Return whether any capsule works on `queue`."""
         return any(capsule.serves(queue) for capsule in self.capsules)
@@ -169,6 +177,8 @@ def make_plan(
         queues = ANY_EVENT_QUEUE if queues is None else f"{queues}; {ANY_EVENT_QUEUE}"
     if streams is None:
         streams = settings.STREAMS if queues is None else ""
+    elif not any(_names(streams)):
+        raise ValueError("--streams names no group; write ledger/totals, ledger, or '*'.")
     if health is None and settings.HEALTH_PORT is not None:
         health = ("", settings.HEALTH_PORT)
     process = ProcessPlan(

@@ -141,6 +141,7 @@ class Process:
 
     def run(self) -> int:
         """Work, then end; return the exit code."""
+        self._say_what_is_followed()
         loops = (
             self._reporter,
             self._heart,
@@ -157,6 +158,14 @@ class Process:
             self._threads[loop].start()
         code = self._work()
         return self._end(code)
+
+    def _say_what_is_followed(self) -> None:
+        """Announce the groups that are followed, and what was asked for and matches none: else a typo follows nothing."""
+        if self._follower.names:
+            signals.groups_followed.send_robust(sender=type(self), groups=self._follower.names)
+        known = sorted(found.name for found in consumers.values())
+        for pattern in self._plan.unmatched(known):
+            signals.groups_unknown.send_robust(sender=type(self), pattern=pattern, known=known)
 
     # --- while it works -------------------------------------------------------------------------------
 

@@ -524,6 +524,23 @@ def test_a_group_is_paused_and_resumed(admin_client: Client) -> None:
     assert "Group totals was resumed." in text(admin_client, address(stream, "history"))
 
 
+@pytest.mark.parametrize("name", ["pause", "resume"])
+def test_a_group_that_goes_while_it_is_decided_about_is_said_to_be_gone(
+    name: str, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = a_stream()
+    a_group(stream)
+    change = getattr(groups, name)
+
+    def too_late(*args: Any, **kwargs: Any) -> Any:
+        ConsumerGroup.objects.all().delete()
+        return change(*args, **kwargs)
+
+    monkeypatch.setattr(groups, name, too_late)
+    response = confirm(admin_client, decision(name, stream, group="totals"))
+    assert told(response) == ["Nothing was changed: there is no such consumer group any more."]
+
+
 def test_a_rewind_asks_where_to_and_then_names_how_many(admin_client: Client) -> None:
     stream = a_stream(entries=30)
     skip(stream, 10)

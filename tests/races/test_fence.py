@@ -169,7 +169,10 @@ def test_an_empty_log_has_nothing_to_wait_for():
             "SELECT cursors.claimed, cursors.pending_head,",
             "SELECT cursors.claimed, cursors.settled_head, cursors.pending_head,",
         ),
-        ("cursor.claimed, %(settled)s::bigint AS", "cursor.claimed, greatest(cursor.settled_head, %(settled)s::bigint) AS"),
+        (
+            "cursor.claimed, %(settled)s::bigint AS",
+            "cursor.claimed, greatest(cursor.settled_head, %(settled)s::bigint) AS",
+        ),
     )
 )
 def test_a_claim_believes_no_peer_that_it_has_waited_for():

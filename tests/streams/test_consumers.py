@@ -102,6 +102,14 @@ def test_a_stream_keeps_what_was_declared_of_it():
     assert streams["ledger"].retention == timedelta(minutes=1)
 
 
+def test_a_stream_may_be_given_instead_of_its_name():
+    consume(Stream("ledger"), group="totals")(handler)
+    assert consumers["ledger", "totals"].stream == "ledger"
+    assert streams["ledger"].by_hand
+    consume("orders", group="totals")(handler)
+    assert not streams["orders"].by_hand
+
+
 def test_the_same_function_may_be_declared_anew_and_the_last_word_holds():
     """As when its module is loaded again."""
     consume("ledger", group="totals", batch_size=5)(handler)

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_pgbus import Entry, InvalidPayload, InvalidStream, Stream, StreamDoesNotExist, signals
 from django_pgbus.apps import _declare_streams
-from django_pgbus.models import StreamLog
+from django_pgbus.models import ConsumerGroup, Cursor, StreamLog
 from django_pgbus.streams import logs, stream
 from django_pgbus.streams.log_statement import log_table
 from tests.events.test_publishing import heard
@@ -70,6 +70,15 @@ def test_what_is_said_once_holds_for_all_and_two_different_things_are_refused():
         Stream("ledger", retention=None)
     with pytest.raises(InvalidStream, match="partition_size=100 and with partition_size=7"):
         Stream("ledger", partition_size=7)
+
+
+def test_what_is_only_read_is_told_from_what_is_declared():
+    stream.mention("ledger")
+    assert not stream.streams["ledger"].by_hand
+    Stream("ledger", retention=60)
+    stream.mention("ledger")
+    assert stream.streams["ledger"].by_hand
+    assert stream.streams["ledger"].retention == timedelta(seconds=60)
 
 
 def test_an_entry_for_a_test_is_made_by_hand_and_shows_no_payload():
@@ -181,6 +190,38 @@ def test_drop_takes_everything_also_what_is_detached():
     logs.drop(ledger.id())
     assert tables() == []
     assert execute("SELECT 1 FROM pg_class WHERE relname LIKE 'pgbus_stream_%%_position'") == []
+
+
+def test_a_stream_is_removed_with_all_that_belongs_to_it():
+    ledger, other = made(), made("other")
+    ledger.append(1)
+    group(ledger)
+    group(other)
+    with transaction.atomic():
+        row = StreamLog.objects.get(name="ledger")
+        id = row.id
+        row.delete()
+        logs.drop(id)
+    assert tables() == tables(other)
+    assert list(ConsumerGroup.objects.values_list("stream__name", flat=True)) == ["other"]
+    assert Cursor.objects.count() == 1
+    with pytest.raises(StreamDoesNotExist):
+        ledger.append(1)
+    assert ledger.ensure()
+    assert ledger.id() > id
+    assert ledger.read() == []
+
+
+@pytest.mark.parametrize("moment", ["infinity", "-infinity", "10000-01-01", "0001-01-01 BC"])
+def test_a_time_that_no_datetime_can_hold_is_refused(moment):
+    """It would stop each group that comes to it: nobody could read that entry."""
+    ledger = made()
+    insert = f"INSERT INTO {log_table(ledger.id())} (appended_at, payload) VALUES (%s::text::timestamptz, '1')"
+    with pytest.raises(DatabaseError, match=logs.READABLE):
+        execute(insert, [moment])
+    for readable in ("0001-01-02 00:00+00", "9999-12-30 00:00+00"):
+        execute(insert, [readable])
+    assert len(payloads(ledger)) == 2
 
 
 def flush():
@@ -313,6 +354,17 @@ def test_what_cannot_be_stored_is_refused_before_any_sql(bad):
             ledger.append_many([1, 2, 3, {"a": bad}])
         assert caught.value.path == "payloads[3]['a']"
     assert not queries.captured_queries
+
+
+@pytest.mark.parametrize("given", [{"account": 7}, "text", b"text"])
+def test_one_payload_is_no_list_of_them(given):
+    ledger = made()
+    text = f"takes a list of payloads, not a {type(given).__name__}; for one entry write append"
+    with pytest.raises(InvalidPayload, match=text) as caught:
+        ledger.append_many(given)
+    assert isinstance(caught.value, TypeError)
+    assert ledger.head() == 0
+    assert ledger.append_many(n for n in range(3)) == 3
 
 
 def test_too_large_is_refused_with_its_place():

@@ -12,13 +12,13 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from django_pgbus import Stream
+from django_pgbus import Stream, consume
 from django_pgbus.models import Cursor, EntryException, RangeLease, Worker
 from django_pgbus.streams import groups
 from django_pgbus.worker import doctor, doctor_streams
 from django_pgbus.worker.findings import Grade
 from tests.sessions import execute
-from tests.streams.following import Claimer, a_group, a_stream, nothing_declared
+from tests.streams.following import Claimer, a_group, a_stream, nothing, nothing_declared
 
 Look = Callable[..., list[tuple[str, str]]]
 WORKER: dict[str, Any] = {
@@ -128,6 +128,28 @@ def test_a_group_that_no_code_declares_is_named(look: Look) -> None:
     grade, said = only(look(), "ledger/gone")
     assert grade == Grade.WARN
     assert "this code does not declare it" in said
+    assert "ConsumerGroup.objects.get(stream__name='ledger', name='gone').delete()" in said
+
+
+def test_a_group_that_no_worker_has_ever_followed_is_named(look: Look) -> None:
+    a_stream()
+    consume("ledger", group="mail")(nothing)
+    grade, said = only(look(), "ledger/mail")
+    assert grade == Grade.WARN
+    assert "ledger/mail is declared, and no worker has ever followed it" in said
+    assert "manage.py runworker --streams ledger/mail" in said
+    assert not [said for _, said in look("ledger/mail") if "ledger/mail" in said], "a worker is about to write it"
+    a_group(group="mail")
+    assert not [said for _, said in look() if "ever followed" in said]
+
+
+def test_a_stream_that_is_read_and_that_nobody_declares_is_named(look: Look) -> None:
+    a_group(stream="legder", group="typo")
+    grade, said = only(look(), "legder is read")
+    assert grade == Grade.WARN
+    assert 'legder is read by legder/typo, and no Stream("legder") is in this code' in said
+    Stream("legder")
+    assert not [said for _, said in look() if "is read by" in said]
 
 
 def test_of_many_groups_the_first_are_looked_at_and_that_is_said(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,6 +205,18 @@ def test_a_worker_reloads_in_one_process_only():
         WorkerPlan(process=process_plan(), processes=0, name="w")
 
 
+@pytest.mark.parametrize("text", ["", " ", ","])
+def test_no_group_at_all_is_no_way_to_name_groups(text):
+    with pytest.raises(ValueError, match=r"--streams names no group; write ledger/totals, ledger, or '\*'\."):
+        make_plan(streams=text)
+
+
+def test_patterns_that_match_no_group_are_found():
+    plan = process_plan(streams=("*/*", "ledger/*", "ledger/totals", "legder/*", "ledger/t*", "ledger/x"))
+    assert plan.unmatched(["ledger/totals"]) == ["legder", "ledger/x"]
+    assert plan.unmatched([]) == ["ledger", "ledger/totals", "legder", "ledger/t*", "ledger/x"]
+
+
 def test_a_plan_crosses_a_pipe():
     plan = process_plan(capsules=parse_queues("a: 1; *, !b: 2", threads=1), max_memory=1 << 30)
 

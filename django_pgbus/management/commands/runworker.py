@@ -20,7 +20,7 @@ class Command(BaseCommand):
     help = (
         "Runs tasks and handlers of events and streams until it is stopped. The first SIGTERM or Ctrl-C lets what runs "
         "finish within the grace, the second stops them at once and hands them back. Exit codes: 0 stopped, or a burst "
-        "emptied its queues; 1 a burst had failing tasks, or the worker could not start."
+        "has nothing left to do; 1 a burst had failing tasks, or the worker could not start."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -49,7 +49,12 @@ class Command(BaseCommand):
         add("--exclude-queues", metavar="QUEUES", help="Comma separated queues to leave out of every group.")
         add("--threads", type=types.count, help="Threads of a group of queues that names no number.")
         add("--processes", type=types.count, help="Worker processes.")
-        add("--burst", "--batch", action="store_true", help="End when the queues are empty.")
+        add(
+            "--burst",
+            "--batch",
+            action="store_true",
+            help="End when the queues are empty and the followed groups have caught up.",
+        )
         add(
             "--reload",
             action=BooleanOptionalAction,
