@@ -30,8 +30,9 @@ PROBE = Statement(
     SELECT groups.id, groups.stream_id, cursors.claimed, cursors.committed, cursors.settled_head, cursors.epoch,
            cursors.pending_head, cursors.pending_xid::text::bigint AS pending_xid,
            cursors.fence, cursors.epoch = %(system)s::text || '/' || pg_relation_filenode(log.sequence) AS same_epoch,
-           coalesce(pg_sequence_last_value(log.sequence), 0) AS head,
-           has_sequence_privilege(log.sequence, 'USAGE, SELECT') AS may_look,
+           -- Before PostgreSQL 17 whoever may not look gets an error, which would stop all groups.
+           coalesce(CASE WHEN log.may_look THEN pg_sequence_last_value(log.sequence) END, 0) AS head,
+           log.may_look,
            pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS xmin,
            groups.paused_at IS NOT NULL AS paused,
            EXISTS (
@@ -51,7 +52,8 @@ PROBE = Statement(
     FROM pgbus_stream_groups AS groups
     JOIN pgbus_stream_cursors AS cursors ON cursors.group_id = groups.id
     CROSS JOIN LATERAL (
-        SELECT to_regclass('pgbus_stream_' || groups.stream_id || '_position') AS sequence
+        SELECT named.sequence, has_sequence_privilege(named.sequence, 'USAGE, SELECT') AS may_look
+        FROM to_regclass('pgbus_stream_' || groups.stream_id || '_position') AS named (sequence)
     ) AS log
     WHERE groups.id = ANY (%(groups)s::bigint[])
     """

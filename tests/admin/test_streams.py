@@ -38,6 +38,7 @@ from tests.admin.stream_rows import (
 from tests.admin.test_locks import ask, confirm, logged, told
 from tests.admin.test_markup import EVIL, SHORT, harmless
 from tests.sessions import sessions
+from tests.streams.following import let_others_end
 
 pytestmark = pytest.mark.django_db
 SECRET = "tok_live_31337"
@@ -225,6 +226,7 @@ def test_a_hole_is_told_with_the_oldest_transaction() -> None:
     a_group(stream, claimed=2)
     with sessions() as other:
         other.sql("SET application_name = 'shop-import'")
+        let_others_end()
         other.open()
         other.sql(f"INSERT INTO pgbus_stream_{stream.pk} (payload) VALUES ('1')")
         append(stream, "later")
