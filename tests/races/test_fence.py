@@ -142,9 +142,9 @@ def test_a_claim_in_a_transaction_that_has_written_before():
 
 def one_for_a_virgin_sequence(monkeypatch):
     """if a sequence that was never used counts as used"""
-    without("streams.PROBE", ("pg_sequence_last_value(log.sequence), 0", "pg_sequence_last_value(log.sequence), 1"))(
-        monkeypatch
-    )
+    without(
+        "streams.PROBE", ("pg_sequence_last_value(log.sequence) END, 0", "pg_sequence_last_value(log.sequence) END, 1")
+    )(monkeypatch)
 
 
 @fails_if(one_for_a_virgin_sequence)
