@@ -32,6 +32,7 @@ from django_pgbus.tasks.policy import (
     Policy,
     checked_backoff,
     checked_max_attempts,
+    checked_payload_keys,
     checked_priority,
     checked_timeout,
     checked_transactional,
@@ -99,7 +100,7 @@ def subscribe(
                 backoff=checked_backoff(backoff, "event"),
                 timeout=checked_timeout(timeout),
                 transactional=checked_transactional(transactional, function),
-                sensitive=_checked_sensitive(sensitive),
+                sensitive=checked_payload_keys(sensitive),
             )
         except InvalidTask as error:
             raise InvalidHandler(f"{path}: {error}") from None
@@ -217,13 +218,3 @@ def _checked_flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InvalidHandler(f"{name} is True or False, not {value!r}.")
     return value
-
-
-def _checked_sensitive(value: object) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise InvalidHandler(f"sensitive is a tuple of keys of the payload, as in ({str(value)!r},), not {value!r}.")
-    names = tuple(value)
-    for name in names:
-        if not isinstance(name, str):
-            raise InvalidHandler(f"sensitive holds keys of the payload, not {name!r}.")
-    return names

@@ -29,6 +29,7 @@ from django_pgbus.tasks.policy import (
     Backoff,
     checked_backoff,
     checked_max_attempts,
+    checked_payload_keys,
     checked_timeout,
     checked_transactional,
 )
@@ -129,7 +130,7 @@ def consume(
                 max_attempts=checked_max_attempts(max_attempts),
                 backoff=checked_backoff(backoff, "entry"),
                 timeout=checked_timeout(timeout),
-                sensitive=_checked_sensitive(sensitive),
+                sensitive=checked_payload_keys(sensitive),
             )
         except InvalidTask as error:
             raise InvalidHandler(f"{path}: {error}") from None
@@ -236,13 +237,3 @@ def route_queue(name: object) -> str:
         return check_name(f"{EVENT_QUEUE}{check_name(plain)}")
     except InvalidQueue as error:
         raise InvalidHandler(f"route_to: {error}") from None
-
-
-def _checked_sensitive(value: object) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise InvalidHandler(f"sensitive is a tuple of keys of the payload, as in ({str(value)!r},), not {value!r}.")
-    names = tuple(value)
-    for name in names:
-        if not isinstance(name, str):
-            raise InvalidHandler(f"sensitive holds keys of the payload, not {name!r}.")
-    return names

@@ -5,13 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from django_pgbus import signals
 from django_pgbus.streams import sql
 from django_pgbus.streams.leases import GroupId, Row
-
-BATCH: Final = 1000
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -13,7 +13,7 @@ from django_pgbus import signals
 from django_pgbus.conf import database
 from django_pgbus.exceptions import StreamDoesNotExist
 from django_pgbus.postgres import retrying
-from django_pgbus.streams import logs, partitions, sql
+from django_pgbus.streams import logs, logs_sql, partitions, sql
 from django_pgbus.streams.consumers import Consumer, Start, consumers
 from django_pgbus.streams.fence import FENCE
 from django_pgbus.streams.leases import GroupId
@@ -64,12 +64,12 @@ def _start(stream: int, size: int, start: Start) -> int:
         case "beginning":
             return _beginning(stream, size)
         case "end":
-            return int(sql.HEAD.tuples(stream=stream)[0][0])
+            return int(logs_sql.HEAD.of(stream).tuples()[0][0])
         case datetime():
             ((before,),) = sql.LAST_BEFORE.of(stream).tuples(since=start)
             return _beginning(stream, size) if before is None else int(before)
         case int():
-            return min(start - 1, int(sql.HEAD.tuples(stream=stream)[0][0]))
+            return min(start - 1, int(logs_sql.HEAD.of(stream).tuples()[0][0]))
     raise AssertionError("unreachable")
 
 

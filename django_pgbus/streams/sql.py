@@ -617,11 +617,6 @@ ADD_CURSOR = Statement(
     ON CONFLICT (group_id) DO NOTHING
     """
 )
-HEAD = Statement(
-    sql="""
-    SELECT coalesce(pg_sequence_last_value(to_regclass('pgbus_stream_' || %(stream)s::bigint || '_position')), 0)
-    """
-)
 # The last before the first that was appended at this time or later: what is missing between the two may still appear.
 # Once for a new group, however long it reads.
 LAST_BEFORE = LogStatement(
@@ -852,7 +847,7 @@ MOVE_MARK = Statement(
                         WHEN EXISTS (SELECT FROM pgbus_stream_leases AS lease WHERE lease.group_id = %(group)s::bigint)
                             OR EXISTS (
                                 SELECT FROM pgbus_stream_exceptions AS exception
-                                WHERE exception.group_id = %(group)s::bigint AND exception.status <> 'dead'
+                                WHERE exception.group_id = %(group)s::bigint AND exception.status IN ('ready', 'running')
                             )
                             THEN committed
                         ELSE %(mark)s::bigint

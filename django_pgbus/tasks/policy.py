@@ -12,7 +12,7 @@ from typing import Any, Final
 from django_pgbus.concurrency import policy as concurrency
 from django_pgbus.concurrency.policy import Limit
 from django_pgbus.conf import EVENT_QUEUE, get_settings
-from django_pgbus.exceptions import InvalidQueue
+from django_pgbus.exceptions import InvalidHandler, InvalidQueue
 from django_pgbus.queues.queue import check_name
 from django_pgbus.tasks.compat import TASK_MAX_PRIORITY, TASK_MIN_PRIORITY, AnyTask, InvalidTask
 from django_pgbus.uniqueness import policy as uniqueness
@@ -131,6 +131,17 @@ def checked_sensitive(value: object, func: Callable[..., Any]) -> tuple[str, ...
                 f"sensitive names {name!r}, which {func.__name__}() does not take."
                 + (f" Did you mean {near[0]!r}?" if near else "")
             )
+    return names
+
+
+def checked_payload_keys(value: object) -> tuple[str, ...]:
+    """Return the keys of a payload that nobody may read, or raise InvalidHandler."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise InvalidHandler(f"sensitive is a tuple of keys of the payload, as in ({str(value)!r},), not {value!r}.")
+    names = tuple(value)
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidHandler(f"sensitive holds keys of the payload, not {name!r}.")
     return names
 
 
