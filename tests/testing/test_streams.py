@@ -21,6 +21,7 @@ from django_pgbus.testing import (
     deliver_published,
     published,
 )
+from tests.streams.following import let_others_end
 from tests.testing import streams
 
 
@@ -287,6 +288,7 @@ class Committing(_Declared, TransactionTestCase):
             self.append(2)
             transaction.set_rollback(True)
         self.append(3)
+        let_others_end()
         assert consume_stream("helped", "single") == 2
         assert cursor("single") == (0, 0)
 
