@@ -1,19 +1,82 @@
-"""The log lines of pgbus: every signal of `signals.py`, turned into one line; arguments of tasks never appear."""
+"""
+The log lines of pgbus: every signal of `signals.py`, turned into one line; arguments of tasks never appear.
+
+Each record has an attribute `pgbus`, a dict of what the line is about: the signal, and the task, id, queue, attempt and
+event, or whatever else it names. Formatters that write JSON find their fields there.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, MutableMapping
+from contextvars import ContextVar
+from typing import Any, Final
+from uuid import UUID
 
 from django.dispatch import Signal
 
 from django_pgbus import signals
+from django_pgbus.tasks.failures import path_of
 
-logger = logging.getLogger("django_pgbus")
+# What signals name and a field may tell: numbers, states and names of things. Not keys: people choose them.
+FIELDS: Final = (
+    *("age", "by", "claimed", "code", "committed", "count", "delay", "ending", "entries", "failed", "group", "handler"),
+    *(
+        "handlers",
+        "hard",
+        "held",
+        "high",
+        "holder",
+        "limit",
+        "low",
+        "module",
+        "name",
+        "part",
+        "paused",
+        "pid",
+        "policy",
+    ),
+    *("position", "positions", "queue", "reason", "reclaims", "restart", "seconds", "stream", "succeeded", "task"),
+    *("topic", "total", "worker"),
+)
+RENAMED: Final = {"event_id": "event", "id": "batch"}
+OF_DELIVERY: Final = ("task", "id", "queue", "delivery", "attempts", "batch", "event", "topic")
+
+_announced: ContextVar[tuple[str, dict[str, Any]]] = ContextVar("pgbus_announced", default=("", {}))
+
+
+class _WithFields(logging.LoggerAdapter[logging.Logger]):
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        return msg, {**kwargs, "extra": {"pgbus": _fields(*_announced.get())}}
+
+
+logger = _WithFields(logging.getLogger("django_pgbus"), {})
 
 MOST_TOPICS = 1000
 _for_nobody: set[str] = set()  # topics of which it was said that no subscription matches
+
+
+def _fields(signal: str, named: dict[str, Any]) -> dict[str, Any]:
+    """Return what a signal is about, as plain values."""
+    told = {name: named.get(name) for name in FIELDS} | {new: named.get(old) for old, new in RENAMED.items()}
+    delivery, exception = named.get("delivery"), named.get("exception")
+    if delivery is not None:
+        told |= {name: getattr(delivery, name, None) for name in OF_DELIVERY}
+        attempts = told.pop("attempts")
+        told["attempt"] = _attempts_run(delivery, exception) if signal == "task_dead_lettered" else attempts
+    if exception is not None:
+        told["exception"] = path_of(exception) if isinstance(exception, BaseException) else exception
+    return {"signal": signal} | {name: plain for name, value in told.items() if (plain := _plain(value)) is not None}
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, UUID) else value if isinstance(value, (str, int, float)) else None
+
+
+def _attempts_run(delivery: Any, exception: BaseException | None) -> int:
+    """Return how often a dead letter ran: one that was not run any more was counted by its claim."""
+    attempts: int = delivery.attempts
+    return attempts - (exception is None)
 
 
 def _delivery(delivery: Any, attempts: int | None = None) -> str:
@@ -33,9 +96,7 @@ def _attempt_failed(*, delivery: Any, exception: BaseException, delay: float, **
 
 
 def _task_dead_lettered(*, delivery: Any, exception: BaseException | None, reason: str, **kwargs: Any) -> None:
-    # One that was not run any more was counted by its claim.
-    attempts = delivery.attempts - (exception is None)
-    logger.error("%s is a dead letter: %s.", _delivery(delivery, attempts), reason)
+    logger.error("%s is a dead letter: %s.", _delivery(delivery, _attempts_run(delivery, exception)), reason)
 
 
 def _task_snoozed(*, delivery: Any, delay: float, **kwargs: Any) -> None:
@@ -417,5 +478,20 @@ LINES: dict[Signal, Callable[..., None]] = {
     signals.migrations_awaited: _migrations_awaited,
 }
 
-for _signal, _line in LINES.items():
-    _signal.connect(_line, weak=False, dispatch_uid=f"pgbus.log.{_line.__name__}")
+
+def _writer(name: str, line: Callable[..., None]) -> Callable[..., None]:
+    """Return the receiver that writes a line, with what it is about at hand for its fields."""
+
+    def write(**named: Any) -> None:
+        token = _announced.set((name, named))
+        try:
+            line(**named)
+        finally:
+            _announced.reset(token)
+
+    return write
+
+
+for _name, _signal in list(vars(signals).items()):
+    if (_line := LINES.get(_signal) if isinstance(_signal, Signal) else None) is not None:
+        _signal.connect(_writer(_name, _line), weak=False, dispatch_uid=f"pgbus.log.{_line.__name__}")

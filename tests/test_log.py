@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from uuid import UUID
 
@@ -65,3 +67,67 @@ def test_a_receiver_that_exits_ends_nobody_who_announces(caplog):
     assert [message for level, message in said(caplog) if level == logging.ERROR] == [
         "The receiver of a signal failed and goes on."
     ]
+
+
+def fields(caplog: pytest.LogCaptureFixture) -> list[dict]:
+    return [record.pgbus for record in caplog.records]
+
+
+def test_a_record_tells_what_it_is_about_in_fields(caplog):
+    caplog.set_level(logging.DEBUG, "django_pgbus")
+    worker = UUID(int=9)
+    job = SimpleNamespace(
+        task="shop.tasks.pay", id=13, queue="money", topic=None, event=None, batch=5, delivery=1, attempts=6
+    )
+    signals.attempt_failed.send(None, delivery=job, exception=ValueError("secret"), delay=5.0)
+    signals.task_dead_lettered.send(None, delivery=job, exception=None, reason="exhausted")
+    signals.event_published.send(None, topic="orders.created", event_id=EVENT, handlers=3)
+    signals.batch_finished.send(None, id=5, total=2, succeeded=1, failed=1)
+    signals.entry_failed.send(None, stream="s", group="g", position=4, exception="builtins.ValueError", delay=1.0)
+    signals.elected.send(None, worker=worker)
+    about = {"task": "shop.tasks.pay", "id": 13, "queue": "money", "batch": 5, "delivery": 1}
+    assert fields(caplog) == [
+        {"signal": "attempt_failed", **about, "attempt": 6, "delay": 5.0, "exception": "builtins.ValueError"},
+        {"signal": "task_dead_lettered", **about, "attempt": 5, "reason": "exhausted"},
+        {"signal": "event_published", "topic": "orders.created", "event": str(EVENT), "handlers": 3},
+        {"signal": "batch_finished", "batch": 5, "total": 2, "succeeded": 1, "failed": 1},
+        {
+            "signal": "entry_failed",
+            "stream": "s",
+            "group": "g",
+            "position": 4,
+            "delay": 1.0,
+            "exception": "builtins.ValueError",
+        },
+        {"signal": "elected", "worker": str(worker)},
+    ]
+    assert all(record.funcName.startswith("_") for record in caplog.records), "the place of a line is its own"
+
+
+def test_no_field_tells_a_key_or_the_text_of_an_exception(caplog):
+    caplog.set_level(logging.DEBUG, "django_pgbus")
+    secret = "hunter2"
+    signals.job_not_unique.send(None, task="shop.tasks.pay", key=secret, holder=7, policy="log")
+    signals.limit_reached.send(None, task="shop.tasks.pay", key=secret, limit=3)
+    signals.event_failed.send(None, delivery=COPY, exception=ValueError(secret), delay=None, traceback=secret)
+    signals.sweep_failed.send(None, name="a", exception=ValueError(secret))
+    assert secret not in repr(fields(caplog))
+    assert fields(caplog)[0] == {"signal": "job_not_unique", "task": "shop.tasks.pay", "holder": 7, "policy": "log"}
+
+
+def test_every_field_is_of_a_signal():
+    named = Path(signals.__file__).read_text()
+    assert [name for name in (*log.FIELDS, *log.RENAMED) if not re.search(rf"Signal\(\)  #.*\b{name}\b", named)] == []
+
+
+def test_one_line_within_another_keeps_its_own_fields(caplog):
+    def swept(**kwargs):
+        signals.elected.send(None, worker="inner")
+
+    signals.sweep_done.connect(swept)
+    try:
+        signals.sweep_done.send_robust(None, name="a", count=1)
+    finally:
+        signals.sweep_done.disconnect(swept)
+    log.logger.error("of nobody")
+    assert fields(caplog)[-1] == {"signal": ""}
