@@ -23,6 +23,7 @@ from django_pgbus.exceptions import InvalidPayload, InvalidTopic
 from django_pgbus.postgres.arrays import texts
 from django_pgbus.queues import wake
 from django_pgbus.queues.message import Level
+from django_pgbus.tasks import tracing
 from django_pgbus.tasks.payload import encode_value
 from django_pgbus.tasks.policy import checked_priority
 
@@ -122,6 +123,17 @@ def _publish(
         return []
     asked = {"priority": None if priority is None else checked_priority(priority), "delay": _checked_delay(delay)}
     tail = f',"headers":{_headers(headers, correlation_id)}}}'
+    if not tracing.hooks:
+        return _sent(ids, pairs, tail, asked)
+    one = len(pairs) == 1
+    topic = pairs[0][0] if one or len({topic for topic, _ in pairs}) == 1 else ""
+    about = tracing.Sending(operation="publish", destination=topic, count=len(pairs), id=str(ids[0]) if one else "")
+    with tracing.sending(about):
+        return _sent(ids, pairs, tracing.carried(tail, about.headers), asked)
+
+
+def _sent(ids: Sequence[UUID], pairs: Sequence[tuple[str, str]], tail: str, asked: Mapping[str, Any]) -> list[int]:
+    """Store events whose document ends with `tail`, and announce them."""
     bodies = [f'{{"payload":{body}{tail}' for _, body in pairs]
     topics = [topic for topic, _ in pairs]
     if len(pairs) <= CHUNK:

@@ -31,6 +31,7 @@ from django_pgbus.streams.consumers import Consumer
 from django_pgbus.streams.entry import Entry
 from django_pgbus.streams.exceptions import Alone
 from django_pgbus.streams.leases import Failure, Range, Row
+from django_pgbus.streams.traced import traced
 from django_pgbus.tasks import backoff, payload
 from django_pgbus.tasks.executor import announce
 from django_pgbus.tasks.failures import path_of, readable
@@ -198,6 +199,7 @@ class _Range:
         return None
 
 
+@traced
 def handle(
     consumer: Consumer, held: Range, around: Surroundings, known_keys: dict[int, str | None] | None = None
 ) -> Handled:
@@ -318,6 +320,7 @@ def _transactional(run: _Range, entries: list[Entry]) -> Handled:
             alone = True
 
 
+@traced
 def handle_alone(consumer: Consumer, alone: Alone, around: Surroundings) -> str:
     """
     Run the handler over one entry on its own, enter what became of it, and return that.

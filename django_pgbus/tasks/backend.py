@@ -10,7 +10,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from django_pgbus.exceptions import ConcurrencyLimitExceeded, InvalidPayload, JobNotUnique
-from django_pgbus.tasks import lifecycle, outcomes, refusals, results
+from django_pgbus.tasks import lifecycle, outcomes, refusals, results, tracing
 from django_pgbus.tasks.blocks import Block, joined
 from django_pgbus.tasks.checks import check_backend
 from django_pgbus.tasks.compat import (
@@ -67,6 +67,15 @@ class PgbusBackend(BaseTaskBackend):
         self.validate_task(task)
         path = checked_path(task)
         arguments = prepare(args, kwargs)
+        if not tracing.hooks:
+            return self._enqueue(task, path, arguments)
+        about = tracing.Sending(operation="send", destination=task.queue_name, task=path)
+        with tracing.sending(about):
+            result = self._enqueue(task, path, _carrying(arguments, about))
+            about.id = result.id
+        return result
+
+    def _enqueue(self, task: Task[P, R], path: str, arguments: Payload) -> TaskResult[P, R]:
         block = joined()
         if block is not None or declares_any(task):
             outcome = self._store(task, path, [arguments], block)[0]
@@ -91,7 +100,11 @@ class PgbusBackend(BaseTaskBackend):
         self.validate_task(task)
         path = checked_path(task)
         arguments = [_prepared(index, row) for index, row in enumerate(rows)]
-        return self._store(task, path, arguments, joined())
+        if not tracing.hooks or not arguments:
+            return self._store(task, path, arguments, joined())
+        about = tracing.Sending(operation="send", destination=task.queue_name, task=path, count=len(arguments))
+        with tracing.sending(about):
+            return self._store(task, path, [_carrying(one, about) for one in arguments], joined())
 
     def _store(
         self, task: AnyTask, path: str, arguments: Sequence[Payload], block: Block | None
@@ -159,6 +172,10 @@ class PgbusBackend(BaseTaskBackend):
             constraints=constraints,
             batch=batch,
         )
+
+
+def _carrying(arguments: Payload, about: tracing.Sending) -> Payload:
+    return arguments._replace(text=tracing.carried(arguments.text, about.headers))
 
 
 def _prepared(index: int, row: Any) -> Payload:

@@ -22,6 +22,7 @@ from django_pgbus.conf import database
 from django_pgbus.postgres import is_connection_loss, retrying
 from django_pgbus.postgres.keys import shown, stored
 from django_pgbus.queues import delayed
+from django_pgbus.tasks import tracing
 from django_pgbus.tasks.outcomes import HeldElsewhere
 from django_pgbus.uniqueness import keys
 
@@ -57,7 +58,7 @@ def open_batch(new: NewBatch) -> int | HeldElsewhere:
     A key that another open transaction has taken is waited for. Locks: none.
     """
     with transaction.atomic(using=database()):
-        callbacks = json.dumps({event: asdict(callback) for event, callback in new.callbacks.items()})
+        callbacks = json.dumps({event: _as_stored(callback) for event, callback in new.callbacks.items()})
         name = "" if new.key is None else new.key
         id: int = sql.OPEN.tuples(
             description=new.description, properties=new.properties, callbacks=callbacks, key=name
@@ -66,6 +67,17 @@ def open_batch(new: NewBatch) -> int | HeldElsewhere:
             return id
         transaction.set_rollback(True, using=database())
     return HeldElsewhere(key=new.key, holder=keys.holders([stored(new.key)]).get(stored(new.key)))
+
+
+def _as_stored(callback: Callback) -> dict[str, Any]:
+    """Return a callback with the headers that its task will carry: whoever ends the batch knows nothing of them."""
+    if not tracing.hooks:
+        return asdict(callback)
+    about = tracing.Sending(operation="create", destination=callback.queue, task=callback.task)
+    with tracing.sending(about):
+        pass
+    headers = tracing.kept(about.headers)
+    return {**asdict(callback), tracing.KEY: headers} if headers else asdict(callback)
 
 
 def open_again(id: int) -> bool:
@@ -165,7 +177,7 @@ def _enqueue_callbacks(row: Any) -> None:
                 callback["priority"],
                 callback["task"],
                 callback["backend"],
-                [payload],
+                [tracing.carried(payload, callback.get(tracing.KEY, {}))],
                 timedelta(seconds=callback["due_in"]),
             )
 

@@ -26,7 +26,7 @@ from django_pgbus.conf import database, get_settings
 from django_pgbus.exceptions import Snooze, TaskSuperseded, TaskTimeout
 from django_pgbus.postgres.retrying import is_conflict, is_connection_loss
 from django_pgbus.queues.message import Delivery
-from django_pgbus.tasks import backoff, batch, constraints, lifecycle
+from django_pgbus.tasks import backoff, batch, constraints, lifecycle, tracing
 from django_pgbus.tasks.failures import path_of, readable
 from django_pgbus.tasks.outcomes import GaveUp, PutOff, Success
 from django_pgbus.tasks.runnable import Call, Runnable, load
@@ -80,7 +80,7 @@ class Executor:
         except BaseException as error:
             if (spent := self._spent(delivery, limit)) is not None:
                 return spent
-            return self._failed(Run(self, delivery, Call(delivery, None, time.monotonic())), error, limit)
+            return self._failed_before(Run(self, delivery, Call(delivery, None, time.monotonic())), error, limit)
         limit = runnable.policy.max_attempts
         if (spent := self._spent(delivery, limit)) is not None:
             return spent
@@ -92,7 +92,7 @@ class Executor:
             runnable.open(call, self._worker)
             constraints.of(delivery.constraints)  # What cannot be read cannot have been kept: a failed attempt.
         except BaseException as error:
-            return self._failed(run, error, limit)
+            return self._failed_before(run, error, limit)
         delivery.started_at = call.began
         delivery.started = True
         return run
@@ -101,6 +101,12 @@ class Executor:
         """Call a sync function and return what it came to."""
         if (instead := _not_started(run.delivery)) is not None:
             return instead
+        if not tracing.hooks:
+            return self._run(run)
+        with tracing.running_delivery(run.delivery) as about:
+            return _told(about, self._run(run))
+
+    def _run(self, run: Run) -> Outcome:
         runnable, call = run.runnable, run.call
         if run.delivery.batch is not None:
             batch.running.set(run.delivery.batch)
@@ -120,6 +126,12 @@ class Executor:
         """Await an async function and return what it came to; being cancelled once it has ended changes nothing."""
         if (instead := _not_started(run.delivery)) is not None:
             return instead
+        if not tracing.hooks:
+            return await self._arun(run)
+        with tracing.running_delivery(run.delivery) as about:
+            return _told(about, await self._arun(run))
+
+    async def _arun(self, run: Run) -> Outcome:
         runnable, call = run.runnable, run.call
         if run.delivery.batch is not None:
             batch.running.set(run.delivery.batch)
@@ -238,6 +250,13 @@ class Executor:
         if isinstance(error, TaskTimeout):
             _say(signals.task_timed_out.send_robust, sender=type(self), delivery=run.delivery, hard=False)
         return self._failed(run, error, run.runnable.policy.max_attempts)
+
+    def _failed_before(self, run: Run, error: BaseException, limit: int) -> Outcome:
+        """Return what an attempt leads to that failed before its function could be called."""
+        if not tracing.hooks:
+            return self._failed(run, error, limit)
+        with tracing.running_delivery(run.delivery) as about:
+            return _told(about, self._failed(run, error, limit))
 
     def _failed(self, run: Run, error: BaseException, limit: int) -> Outcome:
         """Return what a failed attempt leads to, whatever else fails meanwhile: another one, or a dead letter."""
@@ -387,6 +406,25 @@ def _attempt_over(run: Run, entry: dict[str, Any], delay: float | None, reason: 
     if delay is None:
         return GaveUp(delivery=delivery, reason=reason, error=told, ran_for=ran_for, ended=ended)
     return PutOff(delivery=delivery, delay=delay, reason=reason, error=told, ran_for=ran_for, ended=ended)
+
+
+def _told(about: tracing.Running, outcome: Outcome) -> Outcome:
+    """Return the outcome of a run, having told whoever traces it."""
+    match outcome:
+        case Success() | Done():
+            about.outcome = "succeeded"
+        case Superseded():
+            about.outcome = "superseded"
+        case HandBack():
+            about.outcome = "handed_back"
+        case GaveUp():
+            about.outcome = "dead"
+        case PutOff():
+            about.outcome = "snoozed" if outcome.reason == "snoozed" else "failed"
+    if isinstance(outcome, (PutOff, GaveUp)) and outcome.error is not None:
+        entry = json.loads(outcome.error)
+        about.exception, about.traceback = entry["exception"], entry["traceback"]
+    return outcome
 
 
 def announce(part: str, error: BaseException) -> None:
