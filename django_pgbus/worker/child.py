@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Container
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Final
 
 import django
@@ -29,6 +30,7 @@ from django_pgbus.worker.shutdown import Level
 
 MAIN: Final = "django_pgbus.worker.process.main"
 TELL_STACKS: Final = signal.SIGUSR2
+ASK_FOR_STACKS: Final = b"?"
 LAST_BREATH: Final = 10.0  # seconds that atexit hooks and forgotten threads get
 MOST_STACKS: Final = 1 << 16
 
@@ -51,15 +53,15 @@ class Child:
         self.stacks = bytearray()
         self.sentinel_spoke = False
         reader, writer = _spawn.Pipe(duplex=False)
-        stacks_reader, stacks_writer = _spawn.Pipe(duplex=False)
-        self._stacks = stacks_reader
-        os.set_blocking(stacks_reader.fileno(), False)
+        stacks, stacks_of_child = _spawn.Pipe(duplex=True)
+        self._stacks = stacks
+        os.set_blocking(stacks.fileno(), False)
         self.reader = ReportReader(reader)
         self._board = Board.shared(_spawn, [capsule.threads for capsule in plan.capsules])
         # Not a daemon: the code of tasks may start processes of its own.
         self.process = _spawn.Process(
             target=run,
-            args=(main, plan, self.id, supervisor, writer, stacks_writer, name, self._board),
+            args=(main, plan, self.id, supervisor, writer, stacks_of_child, name, self._board),
             name=name,
             daemon=False,
         )
@@ -68,12 +70,12 @@ class Child:
             self.pid = self.process.pid or 0
         except BaseException:
             self.reader.close()
-            stacks_reader.close()
+            stacks.close()
             raise
         finally:
             # Only the child holds these ends now: its death closes them.
             writer.close()
-            stacks_writer.close()
+            stacks_of_child.close()
 
     def watched(self, *, reports: bool) -> list[int]:
         """Return the descriptors that become readable when it ends or, with `reports`, speaks."""
@@ -109,9 +111,28 @@ class Child:
         self._signal(number)
 
     def ask_for_stacks(self) -> None:
-        """Let it write down where each of its threads stands; works while a C call keeps the GIL."""
+        """Let it write down where each of its threads stands; it answers if a thread of its own can run."""
         self.stacks.clear()
-        self._signal(TELL_STACKS)
+        with contextlib.suppress(OSError):
+            os.write(self._stacks.fileno(), ASK_FOR_STACKS)
+
+    def demand_stacks(self) -> None:
+        """
+        Let it write down where its threads stand though none can run: a C call keeps the GIL.
+
+        Not of one that is suspended: it would do so when it goes on, while its threads run, and may end by that.
+        """
+        if not self.is_suspended:
+            self._signal(TELL_STACKS)
+
+    @property
+    def is_suspended(self) -> bool:
+        """Return whether it was stopped by a signal or a debugger; False where the system does not tell (no /proc)."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text()
+        except OSError:
+            return False
+        return stat.rpartition(")")[2].split()[0] in {"T", "t"}
 
     def ended(self) -> int | None:
         """Return its exit code, or None while it lives."""
@@ -162,6 +183,7 @@ def run(
         os.set_inheritable(ours.fileno(), False)
     faulthandler.enable()
     faulthandler.register(TELL_STACKS, file=stacks, all_threads=True)
+    threading.Thread(target=_tell_stacks, args=[stacks], name="stacks", daemon=True).start()
     pipe = Reports(reports, board)
     pipe.send(("state", {"state": "starting"}))
     if not apps.ready:
@@ -172,6 +194,13 @@ def run(
     code = import_string(main)(plan, worker, supervisor, pipe, name)
     pipe.send(("leaving", code))
     leave(code)
+
+
+def _tell_stacks(stacks: Connection) -> None:
+    """Answer each time the supervisor asks; holding the GIL, so that no thread moves on while its frames are read."""
+    with contextlib.suppress(OSError):
+        while os.read(stacks.fileno(), 1):
+            faulthandler.dump_traceback(file=stacks.fileno(), all_threads=True)
 
 
 def leave(code: int) -> None:

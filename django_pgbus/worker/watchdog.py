@@ -2,8 +2,9 @@
 Names a worker process that no longer beats.
 
 No thread of the process can do that: a C call that keeps the GIL stops them all, and the heart with them. So the
-supervisor counts the seconds since the child's last state, and asks for the stacks by a signal whose handler needs
-no GIL (faulthandler). What it finds is announced, not ended: the leases have lapsed, and the runs are fenced out.
+supervisor counts the seconds since the child's last state, and asks for the stacks; if no thread answers, it demands
+them by a signal whose handler needs no GIL (faulthandler). That reads frames of threads that may run, which can end a
+process, so it comes second. What is found is announced, not ended: the leases have lapsed, and the runs are fenced out.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Watchdog:
         self._child = child
         self._lease = lease
         self._asked_at: float | None = None
+        self._demanded = False
         self.stalled = False
 
     def look(self, now: float) -> float | None:
@@ -38,15 +40,20 @@ class Watchdog:
                     type(self), name=child.name, worker=child.id, pid=child.pid, seconds=silent
                 )
             self._asked_at = None
+            self._demanded = False
             return child.heard + limit
         if self.stalled:
             return None
         if self._asked_at is None:
             self._asked_at = now
-            if child.ledger.states:  # Before its first report it could not have taken that signal over.
-                child.ask_for_stacks()
+            child.ask_for_stacks()
         if now < self._asked_at + STACKS_TAKE:
             return self._asked_at + STACKS_TAKE
+        if not child.stacks and not self._demanded and child.ledger.states:
+            self._demanded = True
+            child.demand_stacks()
+            self._asked_at = now
+            return now + STACKS_TAKE
         self.stalled = True
         signals.worker_stalled.send_robust(
             type(self),

@@ -134,7 +134,7 @@ def keeps_the_gil(plan: ProcessPlan, worker: uuid.UUID, supervisor: uuid.UUID, r
     demands = _begin(reports, ("claimed", [(7, 1, False)]), ("started", [7]))
 
     def a_job_that_calls_c() -> None:
-        ctypes.PyDLL(None).usleep(2_500_000)
+        ctypes.PyDLL(None).usleep(4_000_000)
 
     thread = threading.Thread(target=a_job_that_calls_c)
     thread.start()
@@ -142,6 +142,23 @@ def keeps_the_gil(plan: ProcessPlan, worker: uuid.UUID, supervisor: uuid.UUID, r
     reports.send(("ended", [7]))
     reports.send(RUNNING)
     _until(demands, Level.DRAIN)
+    return 0
+
+
+def silent(plan: ProcessPlan, worker: uuid.UUID, supervisor: uuid.UUID, reports: Reports, name: str) -> int:
+    """Run Python in many threads, frame in and frame out, and report nothing of it."""
+    demands = _begin(reports, ("claimed", [(7, 1, False)]), ("started", [7]))
+
+    def a_job_in_python(depth: int = 0) -> None:
+        while depth < 40 and demands.level < Level.DRAIN:
+            a_job_in_python(depth + 1)
+            if depth:
+                return
+
+    for _ in range(4):
+        threading.Thread(target=a_job_in_python).start()
+    _until(demands, Level.DRAIN)
+    reports.send(("ended", [7]))
     return 0
 
 

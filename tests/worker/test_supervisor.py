@@ -380,6 +380,48 @@ def test_a_c_call_that_keeps_the_gil_is_named_with_what_ran():
     assert run.ends[0]["ending"] == "done"
 
 
+def test_a_silent_process_is_named_with_what_runs_in_it_and_lives():
+    """Its threads run while their stacks are told: by a thread that holds the GIL, not by a signal."""
+    with running("silent", lease=1.0, beat=0.3) as run:
+        child = run.child()
+        demanded = []
+        child.demand_stacks = lambda: demanded.append(True)
+        eventually(lambda: run.stalls)
+        assert child.ended() is None
+        assert run.stop() == 0
+
+    (stall,) = run.stalls
+    assert "a_job_in_python" in stall["stacks"]
+    assert stall["running"] == [7]
+    assert demanded == []
+    assert run.ends[0]["ending"] == "done"
+
+
+def test_a_suspended_process_is_named_and_lives_on():
+    """No signal waits for it that would read its threads' frames while they go on."""
+    with running("silent", lease=1.0, beat=0.3) as run:
+        child = run.child()
+        os.kill(child.pid, signal.SIGSTOP)
+        eventually(lambda: run.stalls)
+        suspended = child.is_suspended
+        pending = pending_signals(child.pid)
+        os.kill(child.pid, signal.SIGCONT)
+        eventually(lambda: "a_job_in_python" in child.stacks.decode())
+        assert child.ended() is None
+        assert run.stop() == 0
+
+    assert suspended
+    assert signal.SIGUSR2 not in pending
+    assert run.stalls[0]["stacks"] == ""
+    assert run.ends[0]["ending"] == "done"
+
+
+def pending_signals(pid):
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return {number for number in signal.valid_signals() if any(mask >> (number - 1) & 1 for mask in found)}
+
+
 def script(tmp_path, main, argument, before="", then=""):
     """Start a supervisor in a process of its own, with its signals taken over."""
     code = f"""
