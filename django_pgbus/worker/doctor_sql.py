@@ -1,19 +1,12 @@
-"""What `pgbus_doctor` asks the database; all of it reads, and none of it locks."""
+"""What `pgbus_doctor` asks of the work and of dead rows; all of it reads, and none of it locks."""
 
 from django_pgbus.postgres import Statement
 
-SERVER = Statement(
-    sql="""
-    SELECT current_setting('server_version') AS version,
-           pg_is_in_recovery() AS standby,
-           extract(epoch FROM statement_timestamp())::float8 AS clock
-    """
-)
-
-# A loose index scan: as many steps as queues, however long they are.
+# Loose index scans: as many steps as queues, however long they are. What is due among the delayed waits for a worker of
+# its queue too.
 BACKLOGS = Statement(
     sql="""
-    WITH RECURSIVE used AS (
+    WITH RECURSIVE in_line AS (
         (
             SELECT first.queue
             FROM pgbus_messages AS first
@@ -24,36 +17,76 @@ BACKLOGS = Statement(
         SELECT (
             SELECT next.queue
             FROM pgbus_messages AS next
-            WHERE next.queue > used.queue
+            WHERE next.queue > in_line.queue
             ORDER BY next.queue
             LIMIT 1
         )
+        FROM in_line
+        WHERE in_line.queue IS NOT NULL
+    ),
+    later AS (
+        (
+            SELECT first.queue
+            FROM pgbus_delayed AS first
+            ORDER BY first.queue
+            LIMIT 1
+        )
+        UNION ALL
+        SELECT (
+            SELECT next.queue
+            FROM pgbus_delayed AS next
+            WHERE next.queue > later.queue
+            ORDER BY next.queue
+            LIMIT 1
+        )
+        FROM later
+        WHERE later.queue IS NOT NULL
+    ),
+    used AS (
+        SELECT in_line.queue
+        FROM in_line
+        UNION
+        SELECT later.queue
+        FROM later
+    ),
+    counted AS (
+        SELECT used.queue,
+               (
+                   SELECT count(*)
+                   FROM (
+                       SELECT 1
+                       FROM pgbus_messages AS waiting
+                       WHERE waiting.queue = used.queue
+                       LIMIT %(counted)s::int
+                   ) AS some_of_them
+               ) + (
+                   SELECT count(*)
+                   FROM (
+                       SELECT 1
+                       FROM pgbus_delayed AS due
+                       WHERE due.queue = used.queue
+                         AND due.due_at <= statement_timestamp()
+                       LIMIT %(counted)s::int
+                   ) AS some_of_them
+               ) AS jobs
         FROM used
         WHERE used.queue IS NOT NULL
     )
-    SELECT used.queue,
-           (
-               SELECT count(*)
-               FROM (
-                   SELECT 1
-                   FROM pgbus_messages AS waiting
-                   WHERE waiting.queue = used.queue
-                   LIMIT %(counted)s::int
-               ) AS some_of_them
-           ) AS jobs,
+    SELECT counted.queue,
+           least(counted.jobs, %(counted)s::bigint) AS jobs,
            state.paused_at,
            state.paused_by
-    FROM used
-    LEFT JOIN pgbus_queue_states AS state ON state.queue = used.queue
-    WHERE used.queue IS NOT NULL
-    ORDER BY used.queue
+    FROM counted
+    LEFT JOIN pgbus_queue_states AS state ON state.queue = counted.queue
+    WHERE counted.jobs > 0
+    ORDER BY counted.queue
     LIMIT 1000
     """
 )
 
 LIVING_WORKERS = Statement(
     sql="""
-    SELECT name, queues, streams, listening
+    SELECT name, version, queues, streams, capacity, listening
     FROM pgbus_workers
     WHERE beat_at > statement_timestamp() - lease
     ORDER BY name
@@ -63,7 +96,7 @@ LIVING_WORKERS = Statement(
 
 TASKS = Statement(
     sql="""
-    SELECT seen.task, min(seen.topic) AS topic
+    SELECT seen.task, min(seen.topic) AS topic, count(*) AS jobs
     FROM (
         (
             SELECT line.task, line.topic
@@ -78,6 +111,13 @@ TASKS = Statement(
             ORDER BY later.id
             LIMIT %(rows)s::int
         )
+        UNION ALL
+        (
+            SELECT parked.task, parked.topic
+            FROM pgbus_blocked_executions AS parked
+            ORDER BY parked.id
+            LIMIT %(rows)s::int
+        )
     ) AS seen
     GROUP BY seen.task, seen.topic IS NULL, strpos(seen.topic, '/') > 0
     ORDER BY seen.task, topic
@@ -85,21 +125,38 @@ TASKS = Statement(
     """
 )
 
+# Partitions of logs too. The statistics may be some seconds old.
 TABLES = Statement(
     sql="""
-    SELECT stats.relname AS name,
+    SELECT class.relname::text AS name,
+           current_setting('autovacuum')::boolean AS autovacuum,
            stats.n_live_tup AS live,
            stats.n_dead_tup AS dead,
-           current_setting('autovacuum')::boolean
-           AND NOT EXISTS (
+           extract(
+               epoch FROM statement_timestamp() - greatest(stats.last_autovacuum, stats.last_vacuum)
+           )::float8 AS since,
+           coalesce(
+               (
+                   SELECT options.value::int
+                   FROM pg_options_to_table(class.reloptions) AS options (name, value)
+                   WHERE options.name = 'fillfactor'
+               ),
+               100
+           ) AS fillfactor,
+           EXISTS (
                SELECT 1
-               FROM unnest(class.reloptions) AS options (option)
-               WHERE options.option IN ('autovacuum_enabled=false', 'autovacuum_enabled=off', 'autovacuum_enabled=0')
-           ) AS vacuumed
-    FROM pg_stat_user_tables AS stats
-    JOIN pg_class AS class ON class.oid = stats.relid
-    WHERE stats.relname = ANY (%(names)s::text[])
-    ORDER BY stats.relname
+               FROM pg_options_to_table(class.reloptions || toast.reloptions) AS options (name, value)
+               WHERE options.name = 'autovacuum_enabled'
+                 AND NOT options.value::boolean
+           ) AS switched_off
+    FROM pg_class AS class
+    JOIN pg_stat_user_tables AS stats ON stats.relid = class.oid
+    LEFT JOIN pg_class AS toast ON toast.oid = class.reltoastrelid
+    WHERE class.relname LIKE 'pgbus\\_%%'
+      AND class.relkind = 'r'
+      AND pg_table_is_visible(class.oid)
+    ORDER BY stats.n_dead_tup DESC, class.relname
+    LIMIT 2000
     """
 )
 
@@ -135,6 +192,15 @@ TRANSACTIONS = Statement(
            age(xmin)
     FROM pg_replication_slots
     WHERE xmin IS NOT NULL
+    UNION ALL
+    SELECT 'standby',
+           pid::text,
+           concat_ws(', ', nullif(application_name, ''), client_addr::text, 'hot_standby_feedback'),
+           0,
+           TRUE,
+           age(backend_xmin)
+    FROM pg_stat_replication
+    WHERE backend_xmin IS NOT NULL
     ORDER BY seconds DESC
     LIMIT 1000
     """

@@ -50,14 +50,16 @@ def _logs(known: list[StreamState]) -> Iterator[Finding]:
                 "streams",
                 f"{name} is declared, and not in the database: appending to it fails",
                 "Run migrate, or call its ensure().",
+                name,
             )
-    for faults in logs.faults().values():
+    for name, faults in logs.faults().items():
         for text in faults:
             yield Finding(
                 Grade.FAIL,
                 "streams",
                 text.removesuffix("."),
                 "Put it back. Until then the groups of this stream claim nothing.",
+                name,
             )
 
 
@@ -72,6 +74,7 @@ def _partitions() -> Iterator[Finding]:
                 f"pgbus_stream_{row.id} lacks {len(missing)} of its next partitions, the first from "
                 f"{missing[0] * row.partition_size:,}: an append that comes to it makes it",
                 "A running worker makes them ahead, every ten seconds. Is one running, and does somebody hold the table?",
+                f"pgbus_stream_{row.id}",
             )
 
 
@@ -81,7 +84,7 @@ def _refused(known: list[StreamState]) -> Iterator[Finding]:
     for row in groups.probe(list(names), system):
         if reason := groups.why_refused(names[row.id], row):
             problem, _, remedy = reason.partition(". ")
-            yield Finding(Grade.FAIL, "streams", f"{names[row.id]} refuses to work: {problem}", remedy)
+            yield Finding(Grade.FAIL, "streams", f"{names[row.id]} refuses to work: {problem}", remedy, names[row.id])
 
 
 def _groups(known: list[StreamState]) -> Iterator[Finding]:
@@ -102,6 +105,7 @@ def _groups(known: list[StreamState]) -> Iterator[Finding]:
                     f"{name} is there, and this code does not declare it",
                     "Another deployable may. If none does, delete the group, since retention keeps what it has not handled: "
                     f"ConsumerGroup.objects.get(stream__name={stream.name!r}, name={group.name!r}).delete()",
+                    name,
                 )
             elif group.paused:
                 yield Finding(
@@ -109,6 +113,7 @@ def _groups(known: list[StreamState]) -> Iterator[Finding]:
                     "streams",
                     f"{name} is paused, {group.lag:,} positions behind",
                     "Resume it on the page Streams of the admin.",
+                    name,
                 )
             elif group.lag and group.refusal is None and name not in followed:
                 yield Finding(
@@ -116,6 +121,7 @@ def _groups(known: list[StreamState]) -> Iterator[Finding]:
                     "streams",
                     f"{name} is {group.lag:,} positions behind, and no living worker follows it",
                     f"Start one: manage.py runworker --streams {name}",
+                    name,
                 )
             elif group.refusal is None:
                 yield from _late(name, group)
@@ -136,6 +142,7 @@ def _never_followed(known: list[StreamState]) -> Iterator[Finding]:
                 "streams",
                 f"{name} is declared, and no worker has ever followed it",
                 f"Start one: manage.py runworker --streams {name}",
+                name,
             )
 
 
@@ -149,6 +156,7 @@ def _never_declared() -> Iterator[Finding]:
                 "streams",
                 f'{name} is read by {readers}, and no Stream("{name}") is in this code',
                 "Put the name right, or declare it in a module streams or handlers. Another deployable may declare it.",
+                name,
             )
 
 
@@ -170,6 +178,7 @@ def _late(name: str, group: GroupState) -> Iterator[Finding]:
             f"{name} waits for position {hold.position:,}: the oldest transaction that may have it is {_named(writer)}, "
             f"{writer.seconds:.0f} s old",
             "COMMIT PREPARED or ROLLBACK PREPARED it." if writer.gid else "End it. What appends should append late.",
+            name,
         )
     elif (group.lag_seconds or 0.0) > LATE:
         yield Finding(
@@ -178,6 +187,7 @@ def _late(name: str, group: GroupState) -> Iterator[Finding]:
             f"{name} is {group.lag:,} positions behind, the oldest entry waits for {group.lag_seconds:.0f} s"
             + (f": {_held_by(hold)}" if hold is not None else ""),
             "Give it more processes, or see what its handler does.",
+            name,
         )
 
 
@@ -209,6 +219,7 @@ def _pinned(known: list[StreamState]) -> Iterator[Finding]:
                 "streams",
                 f"{stream.name} keeps entries that are past its retention since {group.name} has not handled them",
                 "Let a worker follow that group, delete it, or let retention override it on the page of the stream.",
+                f"{stream.name}/{group.name}",
             )
 
 

@@ -8,24 +8,17 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
-from datetime import timedelta
-from io import StringIO
 
 import pytest
 from django.conf import settings as project
 from django.core.management import CommandError, call_command
 from django.core.signals import setting_changed
-from django.db import OperationalError, connection, connections
+from django.db import OperationalError, connections
 from django.test import override_settings
 
 from django_pgbus import conf, signals
-from django_pgbus.events.models import Subscription
-from django_pgbus.queues.models import Delayed, Message, QueueState
-from django_pgbus.worker import autoreload, doctor, readiness, run
-from django_pgbus.worker.models import Worker
+from django_pgbus.worker import autoreload, readiness, run
 from django_pgbus.worker.shutdown import Demands, Level
-from tests.jobs import noop
 from tests.sessions import execute, until
 
 RUN_WORKER = "django_pgbus.management.commands.runworker"
@@ -294,161 +287,6 @@ def test_a_reload_drains_the_worker_first(monkeypatch, planned):
     assert asked == [(True, None, None), "drained"]
 
 
-# --- pgbus_doctor -------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def findings(transactional_db):
-    def look():
-        return {(f.grade, f.subject): f for f in doctor.examine()}
-
-    return look
-
-
-def worker_row(**fields):
-    row = {
-        "id": uuid.uuid4(),
-        "name": "w",
-        "host": "h",
-        "pid": 1,
-        "version": "0",
-        "queues": "*: 1",
-        "capacity": 1,
-        "state": "running",
-        "lease": timedelta(seconds=30),
-    }
-    return Worker.objects.create(**{**row, **fields})
-
-
-def message(**fields):
-    return Message.objects.create(**{"queue": "default", "task": noop.module_path, "payload": "{}", **fields})
-
-
-def test_a_healthy_system_has_nothing_to_complain_about(transactional_db):
-    worker_row()
-    message()
-    out = StringIO()
-    call_command("pgbus_doctor", stdout=out, no_color=True)
-
-    lines = out.getvalue().splitlines()
-    assert not [line for line in lines if line.startswith("fail")]
-    for subject in (
-        "database: PostgreSQL",
-        "clock:",
-        "schema:",
-        "notifications: arrive",
-        "tasks: all 1",
-        "autovacuum: on",
-    ):
-        assert any(f"ok    {subject}" in line for line in lines), (subject, lines)
-    assert "queues: 1 living workers, 1 queues with work served" in out.getvalue()
-
-
-def test_a_queue_with_work_and_no_living_worker_fails(findings):
-    message(queue="mail")
-    message(queue="default")
-    worker_row(queues="default: 1")
-    gone = worker_row(queues="mail: 1")
-    Worker.objects.filter(pk=gone.pk).update(beat_at=gone.started_at - timedelta(minutes=5))
-
-    found = findings()["fail", "queues"]
-    assert found.text == "'mail' has 1 jobs and no living worker"
-    assert "--queues 'mail'" in found.remedy
-
-
-def test_a_paused_queue_and_a_deaf_worker_are_named(findings):
-    message(queue="mail")
-    worker_row(name="deaf one", listening=False)
-    QueueState.objects.create(queue="mail", paused_at="2026-01-01T00:00Z", paused_by="ann")
-
-    assert findings()["warn", "queues"].text == "'mail' is paused by ann, 1 jobs wait"
-    assert "deaf one" in findings()["warn", "workers"].text
-
-
-def test_a_task_that_no_longer_exists_fails(findings):
-    message(task="tests.jobs.gone")
-    Delayed.objects.create(queue="q", task="nowhere.at.all", payload="{}", due_at="2099-01-01T00:00Z")
-
-    assert "cannot be imported" in findings()["fail", "tasks"].text
-
-
-def test_autovacuum_that_is_off_fails(findings):
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE pgbus_messages SET (autovacuum_enabled = false)")
-        try:
-            assert "is off for pgbus_messages" in findings()["fail", "autovacuum"].text
-        finally:
-            cursor.execute("ALTER TABLE pgbus_messages RESET (autovacuum_enabled)")
-
-
-def test_an_old_transaction_and_its_snapshot_are_named(findings, monkeypatch):
-    monkeypatch.setattr(doctor, "OLD", -1.0)
-    other = connections["default"].copy()
-    try:
-        other.set_autocommit(False)
-        with other.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            cursor.execute("SELECT pg_backend_pid()")
-            (pid,) = cursor.fetchone()
-        found = findings()
-    finally:
-        other.close()
-
-    assert f"session {pid}" in found["warn", "transactions"].text
-    assert f"session {pid}" in found["warn", "snapshots"].text
-
-
-def test_a_deaf_connection_is_a_warning(findings, monkeypatch):
-    monkeypatch.setattr("django_pgbus.postgres.listen.Listener.hears_itself", lambda self: (False, []))
-
-    assert "LISTEN_DATABASE" in findings()["warn", "notifications"].remedy
-
-
-def test_a_clock_that_is_off_is_a_warning(findings, monkeypatch):
-    real = time.time
-    monkeypatch.setattr(doctor.time, "time", lambda: real() - 600)
-
-    assert "600.0 s ahead of this host's" in findings()["warn", "clock"].text
-
-
-def test_what_cannot_be_looked_at_says_so_and_the_rest_is_looked_at(findings, monkeypatch):
-    def breaks():
-        raise ValueError("out of order")
-        yield
-
-    monkeypatch.setitem(doctor.LOOKS, "queues", breaks)
-
-    found = findings()
-    assert found["fail", "queues"].text == "could not be looked at: out of order"
-    assert ("ok", "transactions") in found
-
-
-def test_a_failed_look_is_the_exit_code(transactional_db):
-    message()
-    with pytest.raises(SystemExit) as left:
-        call_command("pgbus_doctor", stdout=StringIO())
-    assert left.value.code == 1
-
-
-def test_a_database_that_cannot_be_reached_is_one_line_and_the_exit_code(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "django", "pgbus_doctor", "--no-color"],
-        env={
-            "DJANGO_SETTINGS_MODULE": "tests.settings",
-            "DATABASE_URL": "postgres://u@127.0.0.1:1/x",
-            "PATH": "/usr/bin",
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-    assert done.returncode == 1, done.stderr
-    assert "fail  database: alias 'default' cannot be reached" in done.stdout
-    assert "Traceback" not in done.stderr
-
-
 # --- the whole, once ----------------------------------------------------------------------------------
 
 
@@ -470,12 +308,3 @@ def test_a_signal_is_obeyed_from_the_beginning():
         process.kill()
         process.stderr.close()
         process.wait(20)
-
-
-def test_a_subscription_that_this_code_cannot_serve_is_named(findings):
-    Subscription.objects.all().delete()
-    assert (doctor.Grade.OK, "events") in findings()
-    Subscription.objects.create(handler="shop.handlers.gone", pattern="a", queue="@events", regex="^a$")
-    found = findings()[doctor.Grade.WARN, "events"]
-    assert "shop.handlers.gone is subscribed, and this code does not have it" in found.text
-    assert "--unbind shop.handlers.gone" in found.remedy

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from django_pgbus.worker.doctor import Grade, examine
+import django_pgbus
+from django_pgbus.worker.doctor import examine
 from django_pgbus.worker.doctor_streams import CannotRepair, repair_cursor
+from django_pgbus.worker.findings import Finding, Grade, as_document, worst
 from django_pgbus.worker.other_database import use_database
 
 
@@ -20,6 +23,11 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the options."""
         parser.add_argument("--database", help="Alias of the pgbus tables to look at, if not that of the settings.")
+        parser.add_argument(
+            "--json",
+            action="store_true",
+            help="Print one JSON document for machines, when all has been looked at, instead of lines.",
+        )
         parser.add_argument(
             "--repair-cursor",
             metavar="STREAM/GROUP",
@@ -47,12 +55,18 @@ class Command(BaseCommand):
             return
         if options["force"]:
             raise CommandError("--force belongs to --repair-cursor.")
-        styles = {Grade.OK: self.style.SUCCESS, Grade.WARN: self.style.WARNING, Grade.FAIL: self.style.ERROR}
-        failed = False
+        found = []
         for finding in examine():
-            self.stdout.write(f"{styles[finding.grade](f'{finding.grade:<4}')}  {finding.subject}: {finding.text}")
-            if finding.remedy and finding.grade is not Grade.OK:
-                self.stdout.write(f"      {finding.remedy}")
-            failed |= finding.grade is Grade.FAIL
-        if failed:
+            found.append(finding)
+            if not options["json"]:
+                self._write(finding)
+        if options["json"]:
+            self.stdout.write(json.dumps(as_document(found, version=django_pgbus.__version__), indent=2))
+        if worst(found) is Grade.FAIL:
             raise SystemExit(1)
+
+    def _write(self, finding: Finding) -> None:
+        styles = {Grade.OK: self.style.SUCCESS, Grade.WARN: self.style.WARNING, Grade.FAIL: self.style.ERROR}
+        self.stdout.write(f"{styles[finding.grade](f'{finding.grade:<4}')}  {finding.subject}: {finding.text}")
+        if finding.remedy and finding.grade is not Grade.OK:
+            self.stdout.write(f"      {finding.remedy}")
