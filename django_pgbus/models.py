@@ -4,6 +4,7 @@ from django_pgbus.batches.models import Batch, BatchCount
 from django_pgbus.concurrency.models import BlockedExecution, Semaphore, Slot
 from django_pgbus.events.models import Subscription
 from django_pgbus.idempotency.models import EventCount, ProcessedEvent
+from django_pgbus.insights.models import RunCount
 from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Level, Message, QueueState
 from django_pgbus.streams.models import (
     ConsumerGroup,
@@ -36,6 +37,7 @@ __all__ = [
     "QueueState",
     "RangeLease",
     "RoutedEntry",
+    "RunCount",
     "Semaphore",
     "Slot",
     "StreamLog",

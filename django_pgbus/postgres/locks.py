@@ -20,6 +20,7 @@ LOCK_ORDER: Final = {
     "uniqueness_keys": "Taken or freed for the message above.",
     "processed_events": "Who has done which event: taken, completed or released for the message above.",
     "event_counts": "Counts that a sweep sums, in transactions of its own.",
+    "run_counts": "Counts of runs that a sweep sums, in transactions of its own.",
     "subscriptions": "Which handler gets which topics: changed when workers start, in transactions of their own.",
     "streams": "One row for each log; whoever makes or drops its partitions holds it meanwhile.",
     "stream_0": "Entries of a log (0 stands for its number): only retention deletes here, below what all groups have done.",

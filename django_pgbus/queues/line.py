@@ -126,6 +126,7 @@ class Line:
                 batch,
                 event,
                 topic,
+                waited,
             ) = row
             level = names[(queue, priority, suspect)]  # type: ignore[index]
             self.floors[level].note_claimed(began, position)
@@ -147,6 +148,7 @@ class Line:
                     batch=batch,
                     event=event,
                     topic=topic,
+                    ready_at=began - waited,
                     started=suspect,
                 )
             )

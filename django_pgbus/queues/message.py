@@ -24,7 +24,7 @@ class Delivery:
     `started`, `ended`, `superseded`, `discard`, `hand_back` (its process stops) and `not_picked_up` (it fails without
     having run) are written by the thread that learns of it; `confirmed_at` is the monotonic time before the last statement
     that set or renewed its lease was sent, and `lease` how many seconds of silence from then on mean that somebody else
-    may run it.
+    may run it. `ready_at` is since when it stood in the line, as a monotonic time of this process; None is not known.
     """
 
     position: int
@@ -43,6 +43,7 @@ class Delivery:
     batch: int | None = None  # that counts it when it ends
     event: UUID | None = None  # that it is a handler's copy of, with its topic; neither for a task
     topic: str | None = None
+    ready_at: float | None = None
     started: bool = False
     superseded: bool = False
     discard: bool = False

@@ -136,7 +136,8 @@ CLAIM = Statement(
     RETURNING message.position, message.id, message.queue, message.priority, message.suspect, message.delivery,
               message.attempts, message.task, message.backend, message.payload::text, message.errors::text,
               (extract(epoch FROM message.enqueued_at) * 1000000)::bigint AS enqueued_at,
-              message.constraints::text, message.batch_id, message.event_id, message.topic
+              message.constraints::text, message.batch_id, message.event_id, message.topic,
+              extract(epoch FROM statement_timestamp() - message.ready_at)::float8 AS waited
     """,
     locks=("messages",),
 )

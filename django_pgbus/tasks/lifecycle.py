@@ -919,15 +919,16 @@ def discard_dead(ids: Iterable[int]) -> list[int]:
     return [row.id for row in retrying(lambda: sql.DISCARD_DEAD.rows(ids=wanted))]
 
 
-def fail_timed_out(id: int, delivery: int, *, max_attempts: int, ran_for: float, worker: str) -> None:
+def fail_timed_out(id: int, delivery: int, *, max_attempts: int, ran_for: float, worker: str) -> PutOff | GaveUp | None:
     """
     Settle a run that had to be ended with its process: it failed as timed out (semantics 8.5).
 
+    Return what it was settled as; None if it was not this delivery's any more, or a person has discarded it.
     Called by the supervisor once the process is gone. Locks: messages, semaphore_slots, uniqueness_keys, processed_events.
     """
     row = FIND.row(id=id)
     if row is None or row.state != "running" or row.delivery != delivery:
-        return
+        return None
     from django_pgbus.tasks import backoff
 
     error = json.dumps(
@@ -957,21 +958,11 @@ def fail_timed_out(id: int, delivery: int, *, max_attempts: int, ran_for: float,
     )
     signals.task_timed_out.send_robust(sender=None, delivery=held, hard=True)
     if row.attempts >= max_attempts:
-        give_up([GaveUp(delivery=held, reason="exhausted", error=error, ran_for=ran_for, ended=0.0)], 0.0)
-    else:
-        put_off(
-            [
-                PutOff(
-                    delivery=held,
-                    delay=backoff.default_delay(row.attempts),
-                    reason="retry",
-                    error=error,
-                    ran_for=ran_for,
-                    ended=0.0,
-                )
-            ],
-            0.0,
-        )
+        gave_up = GaveUp(delivery=held, reason="exhausted", error=error, ran_for=ran_for, ended=0.0)
+        return gave_up if give_up([gave_up], 0.0).get(id) is False else None
+    delay = backoff.default_delay(row.attempts)
+    put = PutOff(delivery=held, delay=delay, reason="retry", error=error, ran_for=ran_for, ended=0.0)
+    return put if put_off([put], 0.0).get(id) is False else None
 
 
 def find(id: int) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, Final, TypeVar
 
 from django_pgbus import signals
+from django_pgbus.insights.recording import Verdict
 from django_pgbus.postgres import is_connection_loss
 from django_pgbus.postgres.own_connection import PIN_PLANS
 from django_pgbus.queues.heartbeat import Held
@@ -16,6 +17,7 @@ from django_pgbus.tasks import lifecycle
 from django_pgbus.tasks.executor import HandBack, Outcome, Superseded
 from django_pgbus.tasks.outcomes import GaveUp, PutOff, Success
 from django_pgbus.worker.connected import ConnectedLoop
+from django_pgbus.worker.counting import Counter
 from django_pgbus.worker.reporting import Reporter
 
 COLLECT: Final = 0.003  # seconds
@@ -23,6 +25,7 @@ FULL: Final = 100  # outcomes that are not kept waiting
 BATCH: Final = 500
 
 O = TypeVar("O", Success, PutOff, GaveUp)  # noqa: E741
+Otherwise = MutableMapping[Delivery, Verdict | None]  # what an outcome came to, where it is not what it says
 
 
 class Completer(ConnectedLoop):
@@ -30,13 +33,14 @@ class Completer(ConnectedLoop):
 
     part = "completer"
 
-    def __init__(self, held: Held, reporter: Reporter, settled: Callable[[], None]) -> None:
+    def __init__(self, held: Held, reporter: Reporter, settled: Callable[[], None], beat: float = 10.0) -> None:
         super().__init__()
         self._outcomes: deque[Outcome] = deque()
         self._held = held
         self._reporter = reporter
         self._settled = settled
         self._first = 0.0
+        self._counter = Counter(beat)
         self.done = 0
         self.failed = 0
         self.superseded = 0
@@ -59,10 +63,10 @@ class Completer(ConnectedLoop):
         PIN_PLANS.tuples()
 
     def work(self) -> float:
-        """Settle what has been collected."""
+        """Settle what has been collected, and write what has been counted when it is time."""
         waiting = len(self._outcomes)
         if not waiting:
-            return 3600.0
+            return self._counter.write_if_due()
         collect = self._first + COLLECT - time.monotonic()
         if waiting < FULL and collect > 0 and not self.stopping:
             return collect
@@ -79,32 +83,50 @@ class Completer(ConnectedLoop):
         finally:
             self._busy = False
         self._first = time.monotonic()
-        return 0.0 if self._outcomes else 3600.0
+        wait = self._counter.write_if_due()
+        return 0.0 if self._outcomes else wait
 
     def flush(self, until: float) -> bool:
-        """Wait until everything is written, at most until the monotonic time `until`; return whether it is."""
-        while (self._outcomes or self._busy) and time.monotonic() < until:
+        """
+        Wait until everything is written, at most until the monotonic time `until`; return whether it is.
+
+        What was counted is to be written too, but not waited for where it cannot be.
+        """
+        self._counter.hurries = True
+        while (self._outcomes or self._busy or self._writes_counts) and time.monotonic() < until:
             self.wake()
             time.sleep(0.005)
         return not self._outcomes and not self._busy
 
+    @property
+    def _writes_counts(self) -> bool:
+        return self._counter.hurries and self._counter.owes and self._connection is not None
+
     _busy = False
 
     def _settle(self, batch: Sequence[Outcome]) -> None:
-        self._write(Success, batch, lifecycle.succeed)
-        self._write(PutOff, batch, lifecycle.put_off)
-        self._write(GaveUp, batch, lifecycle.give_up)
-        self._hand_back([outcome.delivery for outcome in batch if isinstance(outcome, HandBack)])
+        otherwise: dict[Delivery, Verdict | None] = {}
+        self._write(Success, batch, lifecycle.succeed, otherwise)
+        self._write(PutOff, batch, lifecycle.put_off, otherwise)
+        self._write(GaveUp, batch, lifecycle.give_up, otherwise)
+        self._hand_back([outcome.delivery for outcome in batch if isinstance(outcome, HandBack)], otherwise)
         for outcome in batch:
             if isinstance(outcome, Superseded):
                 self._say_superseded(outcome.delivery)
+        self._counter.count(batch, otherwise)  # Only now: up to here a lost connection lets all of it be settled again.
         deliveries = [outcome.delivery for outcome in batch]
         self._reporter.ended(self._held.drop(deliveries))
         self.done += len(batch)
         self.failed += sum(isinstance(outcome, (PutOff, GaveUp)) for outcome in batch)
         self._settled()
 
-    def _write(self, kind: type[O], batch: Sequence[Outcome], settle: Callable[[Sequence[O], float], Any]) -> None:
+    def _write(
+        self,
+        kind: type[O],
+        batch: Sequence[Outcome],
+        settle: Callable[[Sequence[O], float], Any],
+        otherwise: Otherwise,
+    ) -> None:
         mine = [outcome for outcome in batch if type(outcome) is kind]
         if not mine:
             return
@@ -113,28 +135,35 @@ class Completer(ConnectedLoop):
         except Exception as error:
             if is_connection_loss(error):
                 raise
-            written = self._one_by_one(mine, settle)
+            written = self._one_by_one(mine, settle, otherwise)
         missing = [outcome for outcome in mine if outcome.delivery.id not in written]
         if missing:
             # A COMMIT whose reply was lost has been written already; anything else was superseded.
             before = lifecycle.settled_before([outcome.delivery for outcome in missing])
             for outcome in missing:
                 if outcome.delivery.id not in before:
+                    otherwise[outcome.delivery] = Verdict.SUPERSEDED
                     self._say_superseded(outcome.delivery)
         if isinstance(written, dict):
             for outcome in mine:
                 if written.get(outcome.delivery.id):
+                    if kind is GaveUp:
+                        otherwise[outcome.delivery] = Verdict.FAILED  # There is no dead letter.
                     signals.task_discarded.send_robust(sender=type(self), delivery=outcome.delivery)
 
-    def _hand_back(self, deliveries: Sequence[Delivery]) -> None:
+    def _hand_back(self, deliveries: Sequence[Delivery], otherwise: Otherwise) -> None:
+        returned: Sequence[int] = ()
         try:
-            lifecycle.hand_back([(delivery.id, delivery.delivery) for delivery in deliveries])
+            returned = lifecycle.hand_back([(delivery.id, delivery.delivery) for delivery in deliveries])
         except Exception as error:
             if is_connection_loss(error):
                 raise
             signals.loop_failed.send_robust(sender=type(self), part=self.part, exception=error)
+        otherwise.update((delivery, None) for delivery in deliveries if delivery.id not in returned)
 
-    def _one_by_one(self, outcomes: Sequence[O], settle: Callable[[Sequence[O], float], Any]) -> dict[int, bool]:
+    def _one_by_one(
+        self, outcomes: Sequence[O], settle: Callable[[Sequence[O], float], Any], otherwise: Otherwise
+    ) -> dict[int, bool]:
         written: dict[int, bool] = {}
         for outcome in outcomes:
             try:
@@ -145,6 +174,7 @@ class Completer(ConnectedLoop):
                 # Its lease lapses and it is run again: better than to stop everything behind it.
                 signals.loop_failed.send_robust(sender=type(self), part=self.part, exception=error)
                 written[outcome.delivery.id] = False
+                otherwise[outcome.delivery] = None
             else:
                 written.update(one if isinstance(one, dict) else dict.fromkeys(one, False))
         return written

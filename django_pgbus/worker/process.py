@@ -82,7 +82,7 @@ class Process:
         self._held = Held()
         self._watch = Watch()
         self._reporter = Reporter(reports, self._held)
-        self._completer = Completer(self._held, self._reporter, self._after_settlement)
+        self._completer = Completer(self._held, self._reporter, self._after_settlement, plan.beat)
         executor = Executor(worker=str(worker), watch=self._watch, armed=self._armed)
         board = (reports and reports.board) or Board.private([declared.threads for declared in plan.capsules])
         firsts = accumulate((places_for(declared.threads) for declared in plan.capsules), initial=0)

@@ -26,6 +26,7 @@ from django_pgbus.queues import queue
 from django_pgbus.streams import leases
 from django_pgbus.tasks import lifecycle, outcomes, sweeps
 from django_pgbus.worker import sql
+from django_pgbus.worker.counting import count_at_once
 from django_pgbus.worker.endings import Ending
 from django_pgbus.worker.ledger import Holding, TimedOut
 from django_pgbus.worker.loop import Loop, backoff
@@ -184,13 +185,15 @@ class DatabaseRepairs:
     def fail_timed_out(self, held: Holding, timed_out: TimedOut, worker: uuid.UUID) -> None:
         """Settle the job whose hard timeout ended the process."""
         self._connect()
-        lifecycle.fail_timed_out(
+        settled = lifecycle.fail_timed_out(
             held.id,
             held.delivery,
             max_attempts=timed_out.max_attempts or get_settings().MAX_ATTEMPTS,
             ran_for=timed_out.ran_for,
             worker=str(worker),
         )
+        if settled is not None:
+            count_at_once(settled)
 
     def hand_back_unreported(self, worker: uuid.UUID) -> None:
         """Put back what the process had claimed and told nobody of."""

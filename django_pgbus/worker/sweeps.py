@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from django_pgbus.batches import sweeps as batches
 from django_pgbus.idempotency import sweeps as idempotency
+from django_pgbus.insights import sweeps as insights
 from django_pgbus.queues import sweeps
 from django_pgbus.streams import sweeps as streams
 from django_pgbus.tasks import sweeps as tasks
@@ -43,6 +44,11 @@ SWEEPS: Final = (
     Sweep("purge claims whose jobs are nowhere", 300, idempotency.purge_deserted, idempotency.BATCH),
     Sweep("sum counts of events", 60, idempotency.sum_counts, idempotency.ROWS),
     Sweep("purge counts of events", 300, idempotency.purge_counts, idempotency.BATCH),
+    Sweep("sum counts of runs", 60, insights.sum_written, insights.BATCH),
+    Sweep("sum minutes of runs", 300, insights.sum_minutes, insights.BATCH),
+    Sweep("sum ten minutes of runs", 300, insights.sum_ten_minutes, insights.BATCH),
+    Sweep("purge hours of runs", 300, insights.purge_hours, insights.BATCH),
+    Sweep("purge totals of runs", 3600, insights.purge_totals, insights.BATCH),
     Sweep("make partitions ahead", 10, streams.make_partitions_ahead),
     Sweep("write how far groups are", 60, streams.roll_forward),
     Sweep("purge failed entries", 300, streams.purge_dead, streams.BATCH),

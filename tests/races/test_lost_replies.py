@@ -13,6 +13,7 @@ import pytest
 from django.db import OperationalError, connections
 
 from django_pgbus import signals
+from django_pgbus.insights.stats import Window, overall
 from django_pgbus.models import Archived, DeadLetter, Delayed, Message
 from django_pgbus.queues import sql
 from django_pgbus.queues.heartbeat import Held
@@ -21,6 +22,7 @@ from django_pgbus.tasks.executor import HandBack, Superseded
 from django_pgbus.tasks.lifecycle import GaveUp, PutOff, Success
 from django_pgbus.worker.completer import Completer
 from django_pgbus.worker.reporting import Reporter
+from tests.insights.rows import NUMBERS
 from tests.line import (
     COMMITTED,
     ERROR,
@@ -84,6 +86,14 @@ def completer():
             return session.do(completer.step)
 
         completer.settle, completer.step_there = settle, lambda: session.do(completer.step)
+
+        def counted():
+            completer._counter.hurries = True
+            session.do(completer.step)
+            runs = overall(Window.HOUR)
+            return {name: number for name in NUMBERS if (number := getattr(runs, name))}
+
+        completer.counted = counted
         completer.held = held
         yield completer
         session.do(completer.disconnect)
@@ -125,6 +135,7 @@ def test_it_is_written_once_and_nobody_is_called_superseded(
     assert Archived.objects.count() + Delayed.objects.count() + DeadLetter.objects.count() == 3
     assert superseded == []
     assert (completer.done, completer.superseded, len(completer.held)) == (3, 0, 0)
+    assert completer.counted() == {{"succeeded": "succeeded", "delayed": "failed", "dead": "dead"}[where]: 3}
 
 
 @pytest.mark.parametrize("then", ["it is in the line again", "it runs again"])
@@ -160,6 +171,7 @@ def test_one_that_was_superseded_is_told_so(how, completer, superseded):
         succeed(claim_one())
     completer.settle(success(old))
     assert superseded == [old]
+    assert completer.counted() == {"superseded": 1}
 
 
 def test_a_repeated_hand_back_changes_nothing():
@@ -181,6 +193,7 @@ def test_one_bad_row_never_fails_its_neighbours(completer, superseded):
     assert [state(id) for id in ids] == ["succeeded", "running", "delayed", "running", "dead"]
     assert len(completer.held) == 0, "the leases of the bad ones lapse"
     assert superseded == []
+    assert completer.counted() == {"succeeded": 1, "failed": 1, "dead": 1}, "what is run again is counted then"
     lapse(bad.id, bad_too.id)
     assert sorted(release(bad.id, bad_too.id)) == sorted([bad.id, bad_too.id])
 
@@ -196,6 +209,7 @@ def test_a_hand_back_that_fails_is_no_reason_to_forget_the_others(completer, mon
     completer.settle(success(done), back(returned))
     assert [state(id) for id in ids] == ["succeeded", "running"]
     assert len(completer.held) == 0, "its lease lapses"
+    assert completer.counted() == {"succeeded": 1}
 
 
 def test_what_cannot_be_settled_at_all_is_not_renewed_for_ever(completer, monkeypatch):
@@ -218,6 +232,28 @@ def test_a_superseded_outcome_in_a_batch_is_told_and_the_rest_written(completer,
     completer.settle(success(good), Superseded(delivery=gone, ran_for=0.1))
     assert state(ids[0]) == "succeeded"
     assert superseded == [gone]
+    assert completer.counted() == {"succeeded": 1, "superseded": 1}
+
+
+def test_what_was_settled_before_the_connection_was_lost_is_counted_once(completer, superseded, monkeypatch):
+    """The whole batch is settled again, also what had been before the reply was lost."""
+    put(4)
+    first, second, third, fourth = claim()
+    losing_its_reply(monkeypatch, "PUT_OFF")
+    with pytest.raises(OperationalError):
+        completer.settle(success(first), retry(second), death(third), back(fourth))
+    completer.step_there()
+    assert superseded == []
+    assert completer.counted() == {"succeeded": 1, "failed": 1, "dead": 1, "handed_back": 1}
+
+
+def test_what_a_person_discarded_meanwhile_is_no_dead_letter(completer):
+    ids = put(3)
+    deliveries = claim()
+    lifecycle.discard(ids)
+    one, two, three = deliveries
+    completer.settle(success(one), death(two), back(three))
+    assert completer.counted() == {"succeeded": 1, "failed": 1}
 
 
 def test_flush_sees_a_batch_that_is_being_written(completer):

@@ -1,0 +1,48 @@
+"""The table of runs that were counted; its promise stands in `insights/__init__.py`."""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class RunCount(models.Model):
+    """What runs of one task in one queue came to in a span of time; who reads adds up rows of the same span."""
+
+    class Resolution(models.TextChoices):
+        RAW = "raw", _("as written")
+        MINUTE = "minute", _("a minute")
+        TEN_MINUTES = "ten_minutes", _("ten minutes")
+        HOUR = "hour", _("an hour")
+        TOTAL = "total", _("since the beginning")
+
+    id = models.BigAutoField(primary_key=True)
+    resolution = models.CharField(_("resolution"), max_length=20, choices=Resolution)
+    # The begin of the span; of a row as it was written when that was, of a total what was counted last.
+    bucket = models.DateTimeField(_("from"))
+    queue = models.CharField(_("queue"), max_length=200)
+    task = models.TextField(_("task"))
+    event = models.BooleanField(_("handler of events"), db_default=False)
+    succeeded = models.BigIntegerField(_("succeeded"), db_default=0)
+    failed = models.BigIntegerField(_("failed"), db_default=0)
+    dead = models.BigIntegerField(_("dead"), db_default=0)
+    snoozed = models.BigIntegerField(_("snoozed"), db_default=0)
+    superseded = models.BigIntegerField(_("superseded"), db_default=0)
+    handed_back = models.BigIntegerField(_("handed back"), db_default=0)
+    run_seconds = models.FloatField(_("seconds of runs"), db_default=0.0)
+    wait_seconds = models.FloatField(_("seconds of waiting"), db_default=0.0)
+    longest = models.FloatField(_("longest run"), db_default=0.0)
+    # How many took how long, by `histogram.BOUNDS`.
+    run = ArrayField(models.BigIntegerField(), verbose_name=_("durations"))
+    wait = ArrayField(models.BigIntegerField(), verbose_name=_("waits"))
+
+    class Meta:
+        db_table = "pgbus_run_counts"
+        verbose_name = _("count of runs")
+        verbose_name_plural = _("counts of runs")
+        default_permissions = ("view",)
+        indexes = [models.Index(fields=["resolution", "bucket"], name="pgbus_run_counts_span")]
+
+    def __str__(self) -> str:
+        return f"{self.task} {self.resolution} {self.bucket}"
