@@ -21,6 +21,7 @@ from django_pgbus.admin import words
 from django_pgbus.conf import database
 from django_pgbus.postgres import Statement
 from django_pgbus.postgres.retrying import sqlstate
+from django_pgbus.postgres.time_limit import CANCELED, time_limited
 from django_pgbus.queues.stats import LIMIT
 
 if TYPE_CHECKING:
@@ -30,20 +31,6 @@ else:
 
 REACH: Final = 100_000
 PATIENCE: Final = 5_000  # milliseconds
-CANCELED: Final = "57014"
-
-# Never longer than the project itself allows; ends with the transaction.
-LIMIT_TIME = Statement(
-    sql="""
-    SELECT setting AS before,
-           set_config('statement_timeout',
-                      CASE WHEN setting::int BETWEEN 1 AND %(most)s::int THEN setting ELSE %(most)s::text END,
-                      true) AS now
-    FROM pg_settings
-    WHERE name = 'statement_timeout'
-    """
-)
-RESTORE_TIME = Statement(sql="SELECT set_config('statement_timeout', %(before)s::text, true) AS now")
 
 ESTIMATE = Statement(
     sql="""
@@ -62,10 +49,8 @@ class TookTooLongError(Exception):
 def bounded() -> Iterator[None]:
     """Read with a time limit for each statement; raises TookTooLongError."""
     try:
-        with transaction.atomic(using=database()):
-            before = LIMIT_TIME.row(most=PATIENCE).before
+        with transaction.atomic(using=database()), time_limited(PATIENCE):
             yield
-            RESTORE_TIME.row(before=before)  # we may stand inside the request's own transaction
     except OperationalError as error:
         if sqlstate(error) == CANCELED:
             raise TookTooLongError from error
