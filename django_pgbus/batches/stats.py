@@ -90,6 +90,20 @@ class DeadMember:
     died_at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfinished:
+    """The batches that are not finished; `oldest` in seconds."""
+
+    number: Count
+    oldest: float | None
+
+
+def unfinished() -> Unfinished:
+    """Return how many batches are not finished, and since when the first of them is open."""
+    row = stats_sql.UNFINISHED.row(limit=LIMIT)
+    return Unfinished(number=_count(row.number), oldest=row.oldest)
+
+
 def standing(ids: Iterable[int]) -> dict[int, BatchStats]:
     """Return how far these batches are, by their ids, as one snapshot saw them."""
     return {row.id: _standing(row) for row in stats_sql.STANDING.rows(ids=sorted(ids), each=COUNTS)}

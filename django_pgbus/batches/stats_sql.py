@@ -135,3 +135,25 @@ DEAD = Statement(
     LIMIT %(most)s::int
     """
 )
+
+UNFINISHED = Statement(
+    sql="""
+    SELECT (
+               SELECT count(*)
+               FROM (
+                   SELECT batch.id
+                   FROM pgbus_batches AS batch
+                   WHERE batch.finished_at IS NULL
+                   ORDER BY batch.id
+                   LIMIT %(limit)s::int + 1
+               ) AS counted
+           ) AS number,
+           (
+               SELECT extract(epoch FROM statement_timestamp() - first.created_at)::float8
+               FROM pgbus_batches AS first
+               WHERE first.finished_at IS NULL
+               ORDER BY first.id
+               LIMIT 1
+           ) AS oldest
+    """
+)

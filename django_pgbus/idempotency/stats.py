@@ -103,6 +103,12 @@ def unrouted(text: str = "", most: int = MOST_TOPICS) -> list[Unrouted]:
     ]
 
 
+def unrouted_total() -> Count:
+    """Return how many events met no handler, of the topics that were seen within `ARCHIVE_RETENTION`."""
+    row = stats_sql.UNROUTED_TOTAL.row(limit=LIMIT)
+    return Count(row.amount, row.rows > LIMIT)
+
+
 def _claims(rows: list[Any]) -> list[ClaimStats]:
     return [ClaimStats(**row._asdict()) for row in rows]
 

@@ -146,3 +146,16 @@ UNROUTED = Statement(
     LIMIT %(most)s::int
     """
 )
+
+UNROUTED_TOTAL = Statement(
+    sql="""
+    SELECT coalesce(sum(first.amount), 0)::bigint AS amount, count(*) AS rows
+    FROM (
+        SELECT one.amount
+        FROM pgbus_event_counts AS one
+        WHERE one.status = 'unrouted'
+        ORDER BY one.status, one.reason, one.name
+        LIMIT %(limit)s::int + 1
+    ) AS first
+    """
+)

@@ -17,6 +17,7 @@ from django_pgbus.queues import stats_sql
 LIMIT: Final = 10_000
 BUDGET: Final = 100_000
 MOST_QUEUES: Final = 1_000
+READ: Final = 20_000  # rows of delayed jobs, whose reason stands in no index
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,14 @@ class QueueStats:
     def paused(self) -> bool:
         """Return whether nothing is claimed from it."""
         return self.paused_at is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """Of the delayed jobs of one queue: which are due, and which wait for their next attempt."""
+
+    due: Count
+    retrying: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +112,15 @@ def totals(of: Iterable[QueueStats]) -> Totals:
         ),
         paused=tuple(queue.name for queue in of if queue.paused),
     )
+
+
+def delays() -> dict[str, Delays]:
+    """Return by queue, where there are any, how many delayed jobs are due and how many are retries."""
+    rows = stats_sql.DELAYS.rows(limit=LIMIT, budget=READ, most=MOST_QUEUES)
+    return {
+        row.queue: Delays(due=_count(row.due, row.of_queue), retrying=Count(row.retrying, row.number > row.of_queue))
+        for row in rows
+    }
 
 
 def names(most: int = MOST_QUEUES) -> list[str]:

@@ -371,3 +371,50 @@ SOONEST = Statement(
     LIMIT %(limit)s::int
     """
 )
+
+# Whatever is due, or is tried again within minutes, stands among the first of its queue.
+DELAYS = Statement(
+    sql="""
+    WITH RECURSIVE later AS (
+        (
+            SELECT queue
+            FROM pgbus_delayed
+            ORDER BY queue
+            LIMIT 1
+        )
+        UNION ALL
+        SELECT following.queue
+        FROM later
+        CROSS JOIN LATERAL (
+            SELECT delayed.queue
+            FROM pgbus_delayed AS delayed
+            WHERE delayed.queue > later.queue
+            ORDER BY delayed.queue
+            LIMIT 1
+        ) AS following
+    ), known AS (
+        SELECT queue
+        FROM later
+        LIMIT %(most)s::int
+    ), share AS (
+        SELECT least(%(limit)s::bigint, greatest(20, %(budget)s::bigint / greatest(1, (SELECT count(*) FROM known))))
+                   AS of_queue
+    )
+    SELECT known.queue, share.of_queue, front.number, front.due, front.retrying
+    FROM known
+    CROSS JOIN share
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS number,
+               count(*) FILTER (WHERE first.due_at <= statement_timestamp()) AS due,
+               count(*) FILTER (WHERE first.reason = 'retry') AS retrying
+        FROM (
+            SELECT delayed.due_at, delayed.reason
+            FROM pgbus_delayed AS delayed
+            WHERE delayed.queue = known.queue
+            ORDER BY delayed.due_at
+            LIMIT (SELECT of_queue FROM share) + 1
+        ) AS first
+    ) AS front
+    ORDER BY known.queue
+    """
+)
