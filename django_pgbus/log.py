@@ -21,23 +21,9 @@ from django_pgbus.tasks.failures import path_of
 # What signals name and a field may tell: numbers, states and names of things. Not keys: people choose them.
 FIELDS: Final = (
     *("age", "by", "claimed", "code", "committed", "count", "delay", "ending", "entries", "failed", "group", "handler"),
-    *(
-        "handlers",
-        "hard",
-        "held",
-        "high",
-        "holder",
-        "limit",
-        "low",
-        "module",
-        "name",
-        "part",
-        "paused",
-        "pid",
-        "policy",
-    ),
-    *("position", "positions", "queue", "reason", "reclaims", "restart", "seconds", "stream", "succeeded", "task"),
-    *("topic", "total", "worker"),
+    *("handlers", "hard", "held", "high", "holder", "limit", "low", "module", "name", "part", "paused", "pid"),
+    *("policy", "position", "positions", "queue", "reason", "reclaims", "restart", "seconds", "section", "stream"),
+    *("succeeded", "task", "topic", "total", "worker"),
 )
 RENAMED: Final = {"event_id": "event", "id": "batch"}
 OF_DELIVERY: Final = ("task", "id", "queue", "delivery", "attempts", "batch", "event", "topic")
@@ -125,6 +111,10 @@ def _leases_released(*, count: int, **kwargs: Any) -> None:
 
 def _jobs_handed_back(*, count: int, **kwargs: Any) -> None:
     logger.info("%d jobs handed back.", count)
+
+
+def _scrape_failed(*, section: str, exception: BaseException, **kwargs: Any) -> None:
+    logger.warning("Metrics are left out (%s): %s.", section or "the whole scrape", _kind(exception))
 
 
 def _database_lost(*, part: str, exception: BaseException, **kwargs: Any) -> None:
@@ -456,6 +446,7 @@ LINES: dict[Signal, Callable[..., None]] = {
     signals.backoff_broken: _backoff_broken,
     signals.leases_released: _leases_released,
     signals.jobs_handed_back: _jobs_handed_back,
+    signals.scrape_failed: _scrape_failed,
     signals.database_lost: _database_lost,
     signals.database_back: _database_back,
     signals.listener_deaf: _listener_deaf,

@@ -57,6 +57,7 @@ key_taken_over = Signal()  # key: its holder had fallen silent and is fenced out
 batch_finished = Signal()  # id, total, succeeded, failed; sent by whoever settled its last member, a web process too
 batch_not_finished = Signal()  # id, exception: it waits for the next sweep, others do not
 batch_repaired = Signal()  # id, count: members that are nowhere were counted as failed
+scrape_failed = Signal()  # section (empty: the whole scrape), exception: it is left out; sent by who is scraped
 event_published = Signal()  # topic, event_id, handlers (how many); sent by who publishes, before the commit
 event_unrouted = Signal()  # topic, event_id: no handler matches; sent by who publishes, before the commit
 event_processed = Signal()  # delivery, seconds; before it is stored, like Django's task_finished

@@ -602,6 +602,33 @@ def _column_notes(field: Any) -> str:
     return notes
 
 
+# --- metrics ------------------------------------------------------------------------------------------
+
+
+def metrics() -> str:
+    """Return the tables of metrics, section by section, from their declarations."""
+    from django_pgbus.observability.metrics import OF_THE_SCRAPE
+    from django_pgbus.observability.sections import SECTIONS
+
+    parts = [
+        f"## {section.title}\n\nSection `{section.name}`.\n\n{_metric_table(section.metrics)}" for section in SECTIONS
+    ]
+    return "\n\n".join([*parts, f"## The scrape itself\n\n{_metric_table(OF_THE_SCRAPE)}"])
+
+
+def _metric_table(declared: Iterable[Any]) -> str:
+    rows = [
+        (
+            f"`{metric.name}`",
+            metric.kind.value,
+            ", ".join(f"`{label}`" for label in metric.labels),
+            metric.help + (" *At least.*" if metric.bounded else ""),
+        )
+        for metric in declared
+    ]
+    return _table(("Metric", "Type", "Labels", "Meaning"), rows)
+
+
 # --- architecture -------------------------------------------------------------------------------------
 
 
@@ -751,6 +778,17 @@ The options that every Django command has are left out. `--verbosity` sets the l
 terminal: 0 warnings, 1 what happens to tasks and processes, 2 sweeps that found nothing too. A project that configures
 the logger `django_pgbus` keeps its own handlers and level."""
 
+METRICS_INTRO = """# Metrics
+
+What `/pgbus/api/metrics` and AppSignal tell; how to get at them, and what to do when one is wrong, is in
+[the guide](../guides/monitoring.md). All numbers are those of the whole database, whichever process is asked: scrape one.
+
+Zero is told, not left out. A metric marked *at least* stops counting at a bound, so that a backlog of millions costs no more
+than one of thousands: ten thousand for each queue and place, a million for parked jobs, slots and uniqueness keys.
+`pgbus_scrape_lower_bounds` says for how many samples that is so now. At most 500 queues, groups or tasks get series of
+their own, in the order of their names; `pgbus_series_left_out` counts the others. Arguments and keys of tasks never
+appear, nor does a topic."""
+
 
 def _signals_page() -> str:
     intro = _docstring(PACKAGE / "signals.py").strip().split("\n\n", 1)[1]
@@ -767,6 +805,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     ),
     "reference/batches.md": ("django_pgbus/tasks/batch.py", lambda: f"{BATCHES_INTRO}\n\n{batches()}"),
     "reference/streams.md": ("django_pgbus/streams", lambda: f"{STREAMS_INTRO}\n\n{streams()}"),
+    "reference/metrics.md": ("django_pgbus/observability", lambda: f"{METRICS_INTRO}\n\n{metrics()}"),
     "reference/checks.md": ("django_pgbus/checks.py", lambda: f"{CHECKS_INTRO}\n\n{checks()}"),
     "reference/tables.md": ("the models", lambda: f"{TABLES_INTRO}\n\n{tables()}"),
     "architecture/_lock_order.md": ("django_pgbus/postgres/locks.py", lock_order),
