@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 import sys
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from django_pgbus.models import Election
-from django_pgbus.observability import appsignal, metrics
+from django_pgbus.observability import appsignal, families, metrics
 from django_pgbus.observability.families import Kind, Metric, Readings, Section
 from django_pgbus.observability.sections import SECTIONS
 from tests.admin import rows
+from tests.insights.rows import a_row
 from tests.line import COMMITTED
 from tests.observability.reading import Scraped
 from tests.sessions import execute
@@ -145,6 +147,42 @@ def test_what_could_not_be_read_is_told_with_the_next(minute: Minute, things: di
     things.update(a=9)
     appsignal.probe(state)
     assert minute.counters == {("pgbus_things", "a"): 4}
+
+
+def test_what_could_not_be_read_at_first_is_where_counting_begins(minute: Minute, things: dict[str, int]) -> None:
+    things.clear()
+    state = appsignal.probe(None)
+    things.update(a=9)
+    state = appsignal.probe(state)
+    things.update(a=10)
+    appsignal.probe(state)
+    assert minute.counters == {("pgbus_things", "a"): 1}
+
+
+def test_what_may_have_been_left_out_is_where_counting_begins(
+    minute: Minute, things: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(families, "MOST_SERIES", 1)
+    for queue in "ab":
+        rows.a_message(queue=queue)
+    state = appsignal.probe(None)
+    things.update(a=6, b=100)
+    appsignal.probe(state)
+    assert minute.counters == {("pgbus_things", "a"): 1}
+
+
+def test_runs_are_told_with_their_rate(minute: Minute) -> None:
+    a_row(task="shop.pay", number=3)
+    state = appsignal.probe(None)
+    a_row(task="shop.pay", number=2)
+    a_row(task="shop.pay", superseded=1)
+    appsignal.probe(replace(state, at=state.at - 60))
+    expected = {
+        ("pgbus_runs", "shop.pay", "default", "succeeded"): 2,
+        ("pgbus_runs", "shop.pay", "default", "superseded"): 1,
+    }
+    assert minute.counters == expected
+    assert minute.gauges["pgbus_throughput_rate",] == pytest.approx(2 / 60, rel=0.2)
 
 
 def test_of_two_processes_one_sends(minute: Minute, things: dict[str, int]) -> None:

@@ -13,6 +13,8 @@ from django.db import InternalError, OperationalError, connection, connections
 from django.test.utils import CaptureQueriesContext
 
 from django_pgbus import __version__
+from django_pgbus.idempotency.sweeps import sum_counts
+from django_pgbus.insights.sweeps import purge_hours, purge_totals, sum_minutes, sum_ten_minutes, sum_written
 from django_pgbus.models import Election, QueueState, Subscription
 from django_pgbus.observability import families, look, metrics
 from django_pgbus.observability.families import Metric, Readings
@@ -21,10 +23,12 @@ from django_pgbus.postgres import Statement
 from django_pgbus.queues.stats import Count
 from tests.admin import rows
 from tests.admin.stream_rows import a_dead, a_failed, a_group, a_lease, a_stream
+from tests.insights.rows import a_row
 from tests.line import COMMITTED
 from tests.observability.reading import Scraped
 from tests.sessions import sessions
 
+COUNTERS = ("pgbus_runs_total", "pgbus_events_skipped_total")
 NAMES = [section.name for section in SECTIONS]
 
 
@@ -163,6 +167,63 @@ def test_workers() -> None:
     assert found.of("pgbus_queue_workers") == {("mail",): 2, ("other",): 0}
 
 
+@pytest.mark.django_db
+def test_runs() -> None:
+    a_row(task="shop.pay", queue="mail", run=0.02, wait=0.2, number=3)
+    a_row("5 minutes", "total", task="shop.pay", queue="mail", run=0.3, wait=40, number=2, failed=2)
+    a_row("5 minutes", "minute", task="shop.pay", queue="mail", number=70)
+    found = Scraped()
+    of_outcome = dict.fromkeys(("dead", "snoozed", "superseded", "handed_back"), 0)
+    assert found.of("pgbus_runs_total") == {
+        ("shop.pay", "mail", outcome): number for outcome, number in {"succeeded": 3, "failed": 2, **of_outcome}.items()
+    }
+    run, wait = (found.value(f"pgbus_{name}_seconds", "shop.pay", "mail") for name in ("run", "wait"))
+    assert {bound: number for bound, number in zip(run.bounds, run.counts, strict=False) if number} == {
+        0.025: 3,
+        0.5: 2,
+    }
+    assert {bound: number for bound, number in zip(wait.bounds, wait.counts, strict=False) if number} == {
+        0.25: 3,
+        60: 2,
+    }
+    assert (run.sum, wait.sum) == (0.66, 80.6)
+    assert len(run.counts) == len(run.bounds) + 1
+
+
+@pytest.mark.django_db
+def test_a_task_that_handles_events_too_has_one_series() -> None:
+    a_row(task="shop.pay", queue="mail", event=True)
+    a_row(task="shop.pay", queue="mail", event=False, number=2)
+    found = Scraped()
+    assert found.value("pgbus_runs_total", "shop.pay", "mail", "succeeded") == 3
+    assert sum(found.value("pgbus_run_seconds", "shop.pay", "mail").counts) == 3
+
+
+@pytest.mark.django_db
+def test_counters_only_rise_while_sweeps_sum_them_up() -> None:
+    def counted() -> dict[Any, float]:
+        found = Scraped()
+        numbers = {(family, *labels): value for family in COUNTERS for labels, value in found.of(family).items()}
+        for family in ("pgbus_run_seconds", "pgbus_wait_seconds"):
+            for labels, histogram in found.of(family).items():
+                numbers |= {(family, *labels, n): number for n, number in enumerate(histogram.counts)}
+                numbers[family, *labels, "sum"] = histogram.sum
+        return numbers
+
+    before = {}
+    for sweep in (sum_counts, sum_written, sum_minutes, sum_ten_minutes, purge_hours, purge_totals, sum_counts):
+        for nth in range(7):
+            a_row(f"{nth * 7} minutes", task="shop.pay", run=0.1 / (nth + 3), wait=0.7 / (nth + 1))
+            rows.an_event_count("shop.handlers.audit", nth + 1, "skipped", reason="completed")
+        written = counted()
+        sweep()
+        assert counted() == written
+        assert all(written[key] >= number for key, number in before.items())
+        before = written
+    assert before["pgbus_runs_total", "shop.pay", "default", "succeeded"] == 49
+    assert before["pgbus_events_skipped_total", "completed"] == 7 * 28
+
+
 @COMMITTED
 def test_tables_and_transactions() -> None:
     rows.a_message()
@@ -225,6 +286,7 @@ def test_more_rows_take_as_many_questions() -> None:
             rows.a_parked(f"k{nth}")
             rows.an_event_count(f"topic{nth}")
             rows.a_batch()
+            a_row(task=f"t{nth}")
             rows.a_worker(queues=f"q{nth}: 3")
 
     more(1)

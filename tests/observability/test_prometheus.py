@@ -18,6 +18,7 @@ from django_pgbus.observability.metrics import declared
 from django_pgbus.observability.prometheus import PgbusCollector, exposition
 from tests.admin import rows
 from tests.admin.stream_rows import a_group, a_stream
+from tests.insights.rows import a_row
 from tests.observability.reading import METRICS
 
 OPEN = "application/openmetrics-text; version=1.0.0"
@@ -62,6 +63,7 @@ def test_the_format_is_what_was_asked_for(monitor: Client, accept: str, kind: st
 @pytest.mark.parametrize("accept", ["", OPEN])
 def test_every_family_is_there_and_of_its_kind(monitor: Client, accept: str) -> None:
     rows.a_message()
+    a_row()
     a_group(a_stream(entries=2))
     found = parsed(monitor, accept)
     for family in declared():
@@ -76,8 +78,25 @@ def test_every_family_is_there_and_of_its_kind(monitor: Client, accept: str) -> 
 def test_names_are_told_as_they_are(monitor: Client, accept: str) -> None:
     for name in ODD:
         rows.a_message(queue=name)
-    depths = {sample.labels["queue"]: sample.value for sample in parsed(monitor, accept)["pgbus_queue_depth"].samples}
-    assert depths == dict.fromkeys(ODD, 1)
+        a_row(task=name)
+    found = parsed(monitor, accept)
+    assert {one.labels["queue"]: one.value for one in found["pgbus_queue_depth"].samples} == dict.fromkeys(ODD, 1)
+    assert {one.labels["task"] for one in found["pgbus_runs"].samples} == set(ODD)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("accept", ["", OPEN])
+def test_a_histogram_counts_as_prometheus_does(monitor: Client, accept: str) -> None:
+    """Each bucket with all below it, the last is how many there are."""
+    a_row(task="t", run=0.02, number=3)
+    a_row(task="t", run=40, number=2)
+    a_row(task="t", run=9999, number=1)
+    samples = parsed(monitor, accept)["pgbus_run_seconds"].samples
+    buckets = {float(one.labels["le"]): one.value for one in samples if one.name.endswith("_bucket")}
+    below = [buckets[bound] for bound in (0.01, 0.025, 30, 60, 1800, float("inf"))]
+    assert below == [0, 3, 3, 5, 5, 6]
+    assert [one.value for one in samples if one.name.endswith("_count")] == [6]
+    assert [one.value for one in samples if one.name.endswith("_sum")] == [10079.06]
 
 
 @pytest.mark.django_db

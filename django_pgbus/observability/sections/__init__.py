@@ -12,6 +12,7 @@ from django_pgbus.observability.sections import (
     events,
     idempotency,
     queues,
+    runs,
     streams,
     uniqueness,
     workers,
@@ -25,6 +26,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
     idempotency.SECTION,
     streams.SECTION,
     batches.SECTION,
+    runs.SECTION,
     workers.SECTION,
     database.SECTION,
 )
