@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -25,6 +25,7 @@ class Delivery:
     having run) are written by the thread that learns of it; `confirmed_at` is the monotonic time before the last statement
     that set or renewed its lease was sent, and `lease` how many seconds of silence from then on mean that somebody else
     may run it. `ready_at` is since when it stood in the line, as a monotonic time of this process; None is not known.
+    Its repr, which error trackers send with the frames of a traceback, holds no arguments.
     """
 
     position: int
@@ -34,8 +35,8 @@ class Delivery:
     attempts: int
     task: str
     backend: str
-    payload: str
-    errors: str | None
+    payload: str = field(repr=False)
+    errors: str | None = field(repr=False)
     enqueued_at: datetime
     confirmed_at: float
     lease: float = float("inf")

@@ -14,7 +14,7 @@ class NewWork:
     """What is asked for: `payload` is the encoded arguments, `due` a moment or the time from now."""
 
     task: str
-    payload: str
+    payload: str = field(repr=False)
     queue: str
     priority: int = 0
     backend: str = "default"
@@ -37,7 +37,7 @@ class Success:
     """A run that returned: `result` encoded, `ran_for` and `ended` in seconds of the monotonic clock."""
 
     delivery: Delivery
-    result: str
+    result: str = field(repr=False)
     ran_for: float
     ended: float
 

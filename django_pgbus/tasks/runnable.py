@@ -34,13 +34,17 @@ from django_pgbus.tasks.policy import Policy, policy_of
 
 @dataclass(slots=True)
 class Call:
-    """One run of a function: its arguments, and what is known of it (`subject`: a TaskResult, or an Event)."""
+    """
+    One run of a function: its arguments, and what is known of it (`subject`: a TaskResult, or an Event).
+
+    Its repr, which error trackers send with the frames of a traceback, holds no arguments.
+    """
 
     delivery: Delivery
     runnable: Runnable | None  # None: it could not be loaded
     began: float
-    args: Sequence[Any] = ()
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    args: Sequence[Any] = field(default=(), repr=False)
+    kwargs: dict[str, Any] = field(default_factory=dict, repr=False)
     subject: Any = None
 
 
@@ -164,8 +168,11 @@ class RunnableTask(Runnable):
         """Send Django's signal, while the error is the one in flight: its log line reads sys.exc_info()."""
         if call.subject is None:
             return
+        error = loggable(
+            error, self.task, call.args, call.kwargs
+        )  # No variable of this frame holds the other any more.
         try:
-            raise loggable(error, self.task, call.args, call.kwargs)
+            raise error
         except BaseException:
             _mark(call.subject, TaskResultStatus.FAILED, None)
             task_finished.send_robust(self._sender, task_result=call.subject)

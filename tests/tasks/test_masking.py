@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 
 import pytest
 
 from django_pgbus.models import Message
-from django_pgbus.tasks.compat import task_backends
+from django_pgbus.tasks.compat import task_backends, task_finished
 from django_pgbus.tasks.masking import MASK, loggable, masked, scrubbed
+from django_pgbus.testing import run_enqueued
+from tests import jobs
 from tests.tasks.examples import add, import_order, login
 
 
@@ -87,3 +90,25 @@ def test_what_others_log_has_lost_them_too():
     assert "hunter2" not in shown
     assert "ValueError: refused: '********'" in shown
     assert "hunter2" in in_flight(add, [1, "hunter2"])
+
+
+@pytest.mark.django_db
+def test_the_frames_of_what_is_logged_hold_nothing_sensitive():
+    """Error trackers send the local variables of a traceback that is logged, as their repr tells them."""
+    variables: list[str] = []
+
+    def look(**kwargs):
+        frame = sys.exc_info()[2]
+        while frame is not None:
+            variables.extend(map(repr, frame.tb_frame.f_locals.values()))
+            frame = frame.tb_next
+
+    jobs.login.enqueue("ann", token="s3cr3t-token")
+    task_finished.connect(look)
+    try:
+        run_enqueued(raise_failures=False)
+    finally:
+        task_finished.disconnect(look)
+    assert any("bad token ********" in text for text in variables)
+    assert any("Delivery(" in text for text in variables)
+    assert "s3cr3t-token" not in "".join(variables)
