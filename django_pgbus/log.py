@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, MutableMapping
 from contextvars import ContextVar
+from functools import wraps
 from typing import Any, Final
 from uuid import UUID
 
@@ -473,6 +474,7 @@ LINES: dict[Signal, Callable[..., None]] = {
 def _writer(name: str, line: Callable[..., None]) -> Callable[..., None]:
     """Return the receiver that writes a line, with what it is about at hand for its fields."""
 
+    @wraps(line)
     def write(**named: Any) -> None:
         token = _announced.set((name, named))
         try:

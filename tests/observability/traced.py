@@ -77,6 +77,13 @@ def ended(batch: dict[str, Any]) -> None:
 
 
 @task
+def tags() -> None:
+    import sentry_sdk
+
+    sentry_sdk.set_tag("mine", 1)
+
+
+@task
 def who() -> None:
     seen.append(baggage.get_baggage("tenant"))
 
