@@ -80,7 +80,13 @@ class Settings:
     )
     HEALTH_PORT: int | None = _setting(None, "Port of the worker's health endpoint; None is off.", kind="count?", low=0)
     METRICS_TOKEN: str | None = _setting(None, "Bearer token of the metrics page; None is staff only.")
-    MCP_TOKEN: str | None = _setting(None, "Bearer token of the MCP server; None is off.")
+    MCP_TOKEN: str | None = _setting(None, "Bearer token of the MCP server over HTTP; None is off.")
+    MCP_PAYLOADS: bool = _setting(
+        False,
+        "Whether the MCP server tells arguments, results, tracebacks and data to those who ask with `include_payload`. "
+        "What a task declares as sensitive stays masked.",
+        kind="flag",
+    )
 
     @property
     def beat_interval(self) -> float:
@@ -145,6 +151,10 @@ def _read(setting: Any, value: Any) -> Any:
     if kind == "text":
         if not isinstance(value, str) or not value:
             raise TypeError(f"must be a text, not {value!r}.")
+        return value
+    if kind == "flag":
+        if not isinstance(value, bool):
+            raise TypeError(f"must be True or False, not {value!r}.")
         return value
     if isinstance(value, timedelta) and kind == "duration":
         value = value.total_seconds()

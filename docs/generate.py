@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import pkgutil
 import re
 import sys
@@ -30,7 +31,13 @@ PACKAGE = ROOT / "django_pgbus"
 
 # --- settings -----------------------------------------------------------------------------------------
 
-ACCEPTS = {"duration": "seconds or timedelta", "count": "whole number", "share": "number", "text": "text"}
+ACCEPTS = {
+    "duration": "seconds or timedelta",
+    "count": "whole number",
+    "share": "number",
+    "text": "text",
+    "flag": "True or False",
+}
 
 
 def settings() -> str:
@@ -425,6 +432,62 @@ def _signature(name: str, function: Any) -> str:
     return f"`{name}({', '.join(inspect.signature(function).parameters)})`"
 
 
+# --- the tools of the MCP server ----------------------------------------------------------------------
+
+
+def mcp() -> str:
+    """Return every tool: what it tells, takes and returns, as the schemas that a client gets."""
+    from django_pgbus.observability.mcp.tools import TOOLS
+
+    parts, kinds = [], {}
+    for tool in TOOLS.values():
+        takes = tool.input_schema
+        required = takes.get("required", [])
+        rows = [
+            (f"`{name}`", _json_type(given), _json_default(name, given, required), given["description"])
+            for name, given in takes["properties"].items()
+        ]
+        returns = tool.output_schema
+        for name, kind in returns.get("$defs", {}).items():
+            assert kinds.setdefault(name, kind) == kind, f"Two kinds of values are called {name}."
+        parts.append(
+            f"## {tool.name}\n\n{tool.description}\n\n"
+            + (_table(("Argument", "Type", "Default", "Meaning"), rows) if rows else "It takes no arguments.")
+            + f"\n\nReturns: {_fields(returns)}"
+        )
+    listed = [f"### {name}\n\n{_fields(kinds[name])}" for name in sorted(kinds)]
+    return "\n\n".join([*parts, "## What they return\n\nKinds of values that stand in answers.", *listed])
+
+
+def _json_default(name: str, given: dict[str, Any], required: list[str]) -> str:
+    return "required" if name in required else f"`{json.dumps(given.get('default'))}`"
+
+
+def _json_type(schema: dict[str, Any]) -> str:
+    if found := schema.get("$ref"):
+        name = found.rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if options := schema.get("anyOf"):
+        return " or ".join(_json_type(option) for option in options)
+    if options := schema.get("enum"):
+        return ", ".join(f"`{option}`" for option in options)
+    if schema.get("type") == "array":
+        return f"list of {_json_type(schema['items'])}"
+    bounds = [f"{word} {schema[key]}" for word, key in (("from", "minimum"), ("to", "maximum")) if key in schema]
+    return " ".join(
+        [{"string": "text", "date-time": "time"}.get(schema.get("format") or schema["type"], schema["type"]), *bounds]
+    )
+
+
+def _fields(schema: dict[str, Any]) -> str:
+    """Return what a kind of value means, and its fields."""
+    meaning = " ".join(schema.get("description", "").split())
+    if "properties" not in schema:
+        return f"{meaning} {_json_type(schema)}.".strip()
+    told = ", ".join(f"`{name}` ({_json_type(inner)})" for name, inner in schema["properties"].items())
+    return f"{meaning}\n\n{told}.".strip()
+
+
 # --- tables -------------------------------------------------------------------------------------------
 
 
@@ -762,6 +825,12 @@ What streams are for, and what is guaranteed, is in [the guide](../guides/stream
 [Streams: why nothing is skipped](../architecture/streams.md). `Stream`, `consume`, `Entry` and the errors are imported from
 `django_pgbus`."""
 
+MCP_INTRO = """# Tools of the MCP server
+
+How to reach the server, and what it tells and what not, is in [the guide](../guides/mcp.md). Every tool only reads,
+and may be asked again. Times are UTC; names that end in `_seconds` are seconds. A wrong argument, an id that nobody
+knows and a database that is away are answered with an error in words."""
+
 TABLES_INTRO = """# Tables
 
 All stand on one alias, `PGBUS["DATABASE"]`. They may be read; write to them through tasks, the admin and
@@ -807,6 +876,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "reference/streams.md": ("django_pgbus/streams", lambda: f"{STREAMS_INTRO}\n\n{streams()}"),
     "reference/metrics.md": ("django_pgbus/observability", lambda: f"{METRICS_INTRO}\n\n{metrics()}"),
     "reference/checks.md": ("django_pgbus/checks.py", lambda: f"{CHECKS_INTRO}\n\n{checks()}"),
+    "reference/mcp.md": ("django_pgbus/observability/mcp/tools", lambda: f"{MCP_INTRO}\n\n{mcp()}"),
     "reference/tables.md": ("the models", lambda: f"{TABLES_INTRO}\n\n{tables()}"),
     "architecture/_lock_order.md": ("django_pgbus/postgres/locks.py", lock_order),
     "architecture/_layers.md": ("pyproject.toml", layers),

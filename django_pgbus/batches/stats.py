@@ -18,6 +18,7 @@ from django_pgbus.queues.stats import LIMIT, Count
 
 COUNTS: Final = 1_000  # rows of counts looked at for each batch; workers fold them from a hundred on
 MOST_MEMBERS: Final = 50
+MOST_BATCHES: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,22 @@ def unfinished() -> Unfinished:
     """Return how many batches are not finished, and since when the first of them is open."""
     row = stats_sql.UNFINISHED.row(limit=LIMIT)
     return Unfinished(number=_count(row.number), oldest=row.oldest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """One batch that is kept; of `description` only the start."""
+
+    id: int
+    description: str
+    key: str
+    created_at: datetime
+    finished_at: datetime | None
+
+
+def newest(before: int = 2**63 - 1, most: int = MOST_BATCHES) -> list[Opened]:
+    """Return the newest batches below the id `before`."""
+    return [Opened(**row._asdict()) for row in stats_sql.NEWEST.rows(before=before, most=most)]
 
 
 def standing(ids: Iterable[int]) -> dict[int, BatchStats]:

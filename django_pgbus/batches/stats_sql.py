@@ -157,3 +157,13 @@ UNFINISHED = Statement(
            ) AS oldest
     """
 )
+
+NEWEST = Statement(
+    sql="""
+    SELECT batch.id, left(batch.description, 1000) AS description, batch.key, batch.created_at, batch.finished_at
+    FROM pgbus_batches AS batch
+    WHERE batch.id < %(before)s::bigint
+    ORDER BY batch.id DESC
+    LIMIT %(most)s::int
+    """
+)

@@ -24,7 +24,7 @@ REACH: Final = 100_000  # of the longest parked, to find the first that is due; 
 MOST_KEYS: Final = 100
 LOOKED_AT: Final = 1_000  # of one key among others: holders, and the front of its line
 MOST_HOLDERS: Final = 20  # named of one key
-WAITERS: Final = 10_000  # counted of one uniqueness key
+WAITERS: Final = 10_000  # counted of one uniqueness key, or before one parked job
 
 
 class Lease(StrEnum):
@@ -105,6 +105,16 @@ class KeyStats:
         return self.capacity is not None and self.slots.number >= self.capacity
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotStats:
+    """The slot that one job holds; `leased_until` only while it runs."""
+
+    key: str
+    ordinal: int
+    taken_at: datetime
+    leased_until: datetime | None
+
+
 def parked(limit: int = REACH) -> tuple[Parked, Parked]:
     """Return who waits for a slot, and who for a uniqueness key, each counted to `limit`."""
     rows = stats_sql.PARKED.rows(limit=limit, reach=REACH)
@@ -149,6 +159,18 @@ def waiting_for(unique_keys: Sequence[str]) -> dict[str, Count]:
     """Return how many tasks are parked for each of these uniqueness keys, where there are any."""
     rows = stats_sql.WAITING_FOR.rows(keys=list(unique_keys), each=WAITERS)
     return {row.key: _count(row.number, WAITERS) for row in rows}
+
+
+def slot_of(message: int) -> SlotStats | None:
+    """Return the slot that a job holds, None if it holds none."""
+    row = stats_sql.SLOT.row(message=message)
+    return None if row is None else SlotStats(**row._asdict())
+
+
+def ahead(waits_for: str, key: str, priority: int, id: int) -> Count:
+    """Return how many parked jobs are let in before this one, of those that are due and wait for the same."""
+    row = stats_sql.AHEAD.row(waits_for=waits_for, key=key, priority=priority, id=id, limit=WAITERS)
+    return _count(row.number, WAITERS)
 
 
 def _key(row: Any, holders: Sequence[Holder]) -> KeyStats:

@@ -289,3 +289,30 @@ WAITING_FOR = Statement(
     WHERE waiting.number > 0
     """
 )
+
+# Of one job: the slot that it holds, if it holds one.
+SLOT = Statement(
+    sql="""
+    SELECT slot.key, slot.ordinal, slot.taken_at, slot.leased_until
+    FROM pgbus_semaphore_slots AS slot
+    WHERE slot.message_id = %(message)s::bigint
+    """
+)
+
+# Who of the same line is let in before a parked job that is due: better priority first, then who came first.
+AHEAD = Statement(
+    sql="""
+    SELECT count(*) AS number
+    FROM (
+        SELECT blocked.id
+        FROM pgbus_blocked_executions AS blocked
+        WHERE blocked.waits_for = %(waits_for)s::text
+          AND blocked.key = %(key)s::text
+          AND blocked.due_at IS NULL
+          AND (blocked.priority > %(priority)s::smallint
+               OR (blocked.priority = %(priority)s::smallint AND blocked.id < %(id)s::bigint))
+        ORDER BY blocked.priority DESC, blocked.id
+        LIMIT %(limit)s::int + 1
+    ) AS counted
+    """
+)

@@ -65,6 +65,12 @@ def stream(id: int, group: str | None = None) -> StreamState | None:
     return next(iter(_streams(rows, MOST_GROUPS, LIMIT, group)), None)
 
 
+def named(name: str) -> StreamState | None:
+    """Return the stream of a name with its groups, None if there is none."""
+    row = stats_sql.NAMED.row(name=name)
+    return None if row is None else stream(row.id)
+
+
 def partitions(stream: StreamState, limit: int = MOST_PARTITIONS) -> list[PartitionState]:
     """Return the first partitions of a stream, those of the oldest entries first."""
     rows = stats_sql.PARTITIONS.rows(stream=stream.id, most=limit)

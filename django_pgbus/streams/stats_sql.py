@@ -63,6 +63,14 @@ STREAMS = Statement(
     """
 )
 
+NAMED = Statement(
+    sql="""
+    SELECT stream.id
+    FROM pgbus_streams AS stream
+    WHERE stream.name = %(name)s::text
+    """
+)
+
 # For each of some positions the first entry behind it.
 NEXT = LogStatement(
     sql="""

@@ -1,0 +1,47 @@
+"""How a job stands, in words: of one that has not ended as `worker/waiting.py` says it to everybody."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from django_pgbus.observability.mcp import words
+from django_pgbus.worker import waiting
+from django_pgbus.worker.waiting import Situation
+
+ENDED: Final = {
+    "succeeded": "It ran, and succeeded.",
+    "discarded": "A person or its own policy discarded it: it never runs again.",
+    "skipped": "Another delivery of its event was handled, so this one was not run.",
+}
+DIED: Final = {
+    "exhausted": "It failed in its last attempt: it runs again only if a person redrives it.",
+    "gave_up": "It gave up before its last attempt: it runs again only if a person redrives it.",
+}
+
+
+class Stands(NamedTuple):
+    """How it stands in a word or two, and why in a sentence."""
+
+    state: str
+    reason: str
+
+
+def standing(job: Any, situation: Situation) -> Stands:
+    """Return how a job stands, wherever it is."""
+    match job.state:
+        case "ready" | "running":
+            found = waiting.in_line(job, situation)
+        case "delayed":
+            found = waiting.later(job, situation)
+        case "parked":
+            found = waiting.parked(job, situation)
+        case "dead":
+            return Stands("dead", DIED.get(job.reason, words.name(job.reason)))
+        case _:
+            return Stands(job.state, _noted(job))
+    return Stands(str(found.state), words.text_of(str(found.reason)))
+
+
+def _noted(job: Any) -> str:
+    note = words.name(job.reason) if job.state == "discarded" else ""
+    return f"{ENDED.get(job.state, '')} {note}".strip()
