@@ -18,7 +18,7 @@ from django_pgbus.observability.mcp.standing import standing
 from django_pgbus.observability.mcp.tools.jobs import worker_name
 from django_pgbus.observability.mcp.words import Refused
 from django_pgbus.queues.stats import Count
-from django_pgbus.tasks import stats as job_stats
+from django_pgbus.tasks import job_stats
 from django_pgbus.worker import stats as worker_stats
 from django_pgbus.worker import waiting
 from django_pgbus.worker.waiting import Situation

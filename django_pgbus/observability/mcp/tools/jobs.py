@@ -13,8 +13,9 @@ from django_pgbus.observability.mcp import contents, inputs, words
 from django_pgbus.observability.mcp.contents import Attempt
 from django_pgbus.observability.mcp.standing import standing
 from django_pgbus.observability.mcp.words import Refused
-from django_pgbus.tasks import constraints, stats
-from django_pgbus.tasks.stats import JobStats, Page
+from django_pgbus.tasks import constraints
+from django_pgbus.tasks import job_stats as stats
+from django_pgbus.tasks.job_stats import JobStats, Page
 from django_pgbus.worker import waiting
 from django_pgbus.worker.waiting import Situation
 

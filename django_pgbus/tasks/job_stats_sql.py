@@ -1,5 +1,5 @@
 """
-The statements behind `stats.py`: they only read, and none looks at more than a fixed number of rows.
+The statements behind `job_stats.py`: they only read, and none looks at more than a fixed number of rows.
 
 Jobs are listed by id, the newest first, which is the order of the primary key of every table they can be in. What no index
 knows is looked for among the next `reach` rows of each table; `low` then says how far that was.

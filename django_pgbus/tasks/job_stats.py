@@ -14,7 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django_pgbus.queues import stats as queue_stats
-from django_pgbus.tasks import stats_sql
+from django_pgbus.tasks import job_stats_sql
 
 PLACES: Final = {
     "ready": "line",
@@ -133,7 +133,7 @@ def jobs(
     ids = queue_stats.running_ids() if wanted == ["running"] else None
     if ids is not None:
         before = min(before, max(ids, default=0) + 1)
-    rows = stats_sql.JOBS.rows(
+    rows = job_stats_sql.JOBS.rows(
         places=sorted(places),
         states=wanted,
         queue=queue,
@@ -151,7 +151,7 @@ def jobs(
 
 def job(id: int) -> JobDetails | None:
     """Return everything that is known of one job, None if it is nowhere."""
-    row = stats_sql.JOB.row(id=id)
+    row = job_stats_sql.JOB.row(id=id)
     return None if row is None else JobDetails(**row._asdict())
 
 
