@@ -29,7 +29,6 @@ from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Message
 from django_pgbus.queues.stats import Count
 from django_pgbus.tasks.results import parsed_id
 from django_pgbus.worker import waiting
-from django_pgbus.worker.waiting import Text
 
 TABLES: Final[dict[str, type[Model]]] = {"line": Message, "delayed": Delayed, "parked": BlockedExecution}
 
@@ -214,19 +213,20 @@ class BatchAdmin(PgbusAdmin):
     def _cards(self, request: HttpRequest, batch: Any, places: Places) -> Iterator[dict[str, Any]]:
         of_batch = {"batch": batch.pk}
 
-        def card(label: Text, number: Count, model: type[Model] | None = None, **query: Any) -> dict[str, Any]:
+        def card(label: str, number: Count, model: type[Model] | None = None, **query: Any) -> dict[str, Any]:
             url = self.link(request, model, **of_batch, **query) if model and number else ""
             return {"label": label, "number": words.count(number), "url": url}
 
         yield card(ngettext("member", "members", batch.stats.total.number), batch.stats.total)
         if not batch.finished_at:
-            yield card(_("ready"), places.ready, Message, state="ready")
-            yield card(_("running"), places.running, Message, state="running")
-            yield card(_("delayed"), places.delayed, Delayed)
-            yield card(_("parked"), places.parked, BlockedExecution)
-        yield card(_("succeeded"), batch.stats.succeeded, Archived)
+            yield card(ngettext("ready", "ready", places.ready.number), places.ready, Message, state="ready")
+            yield card(ngettext("running", "running", places.running.number), places.running, Message, state="running")
+            yield card(ngettext("delayed", "delayed", places.delayed.number), places.delayed, Delayed)
+            yield card(ngettext("parked", "parked", places.parked.number), places.parked, BlockedExecution)
+        yield card(ngettext("succeeded", "succeeded", batch.stats.succeeded.number), batch.stats.succeeded, Archived)
         url = self.link(request, DeadLetter, **of_batch) if places.dead else ""
-        yield {**card(_("failed"), batch.stats.failed), "url": url, "alarm": bool(batch.stats.failed)}
+        failed = batch.stats.failed
+        yield {**card(ngettext("failed", "failed", failed.number), failed), "url": url, "alarm": bool(failed)}
 
     def _outstanding(self, request: HttpRequest, batch: Any) -> dict[str, Any]:
         members = stats.outstanding(batch.pk, MOST_MEMBERS + 1)

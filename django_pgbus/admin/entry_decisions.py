@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Final
@@ -157,7 +157,7 @@ class DeadDecision(GroupDecision):
             "most": words.number(LIMIT) if found.state.dead.more else "",
         }
 
-    def batches(self, found: Group, form: QueryDict, log: Log, text: str) -> int:
+    def batches(self, found: Group, form: QueryDict, log: Log, text: Callable[[int], str]) -> int:
         """Do it a thousand at a time, each with its line in the log, and return to how many."""
         seen = _seen(form)
         assert seen is not None
@@ -166,7 +166,7 @@ class DeadDecision(GroupDecision):
             with transaction.atomic(using=database()):
                 done = self.do(ids, log)
                 if done:
-                    log_about(log, found.stream, text % {**found.named, "number": words.number(done)})
+                    log_about(log, found.stream, text(done) % {**found.named, "number": words.number(done)})
                 return done
 
         return _in_batches(stats.dead_ids(found.state.id, seen), transition)
@@ -194,7 +194,7 @@ class RedriveDead(DeadDecision):
 
     def carry_out(self, found: Group, form: QueryDict, log: Log) -> Iterator[Told]:
         """Redrive them, and say how many."""
-        yield _redriven(self.batches(found, form, log, gettext("Redrove %(number)s dead letters of group %(group)s.")))
+        yield _redriven(self.batches(found, form, log, _redrove_of_group))
 
 
 class DiscardDead(DeadDecision):
@@ -215,9 +215,7 @@ class DiscardDead(DeadDecision):
 
     def carry_out(self, found: Group, form: QueryDict, log: Log) -> Iterator[Told]:
         """Discard them, and say how many."""
-        yield _discarded(
-            self.batches(found, form, log, gettext("Discarded %(number)s dead letters of group %(group)s."))
-        )
+        yield _discarded(self.batches(found, form, log, _discarded_of_group))
 
 
 REDRIVE: Final = Redrive()
@@ -298,6 +296,24 @@ def _redriven(number: int) -> Told:
 def _discarded(number: int) -> Told:
     text = ngettext("%(number)s failed entry was discarded.", "%(number)s failed entries were discarded.", number)
     return text % {"number": words.number(number)}, messages.SUCCESS if number else messages.WARNING
+
+
+def _redrove_of_group(number: int) -> str:
+    """Return the line of the log, its names and number still to be filled in."""
+    return ngettext(
+        "Redrove %(number)s dead letter of group %(group)s.",
+        "Redrove %(number)s dead letters of group %(group)s.",
+        number,
+    )
+
+
+def _discarded_of_group(number: int) -> str:
+    """Return the same of a discard."""
+    return ngettext(
+        "Discarded %(number)s dead letter of group %(group)s.",
+        "Discarded %(number)s dead letters of group %(group)s.",
+        number,
+    )
 
 
 def _listed(entries: Sequence[FailedEntry], done: int) -> dict[str, str]:

@@ -10,7 +10,7 @@ from django.contrib.admin.utils import quote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import words
@@ -137,13 +137,14 @@ class EventsAdmin(KeyDecidingAdmin):
             url = self.link(request, model, kind="events", **query) if number else ""
             return {"label": label, "number": words.count(number), "url": url, "alarm": alarm and bool(number)}
 
-        yield card(_("ready"), counts.ready, Message, state="ready")
-        yield card(_("running"), counts.running, Message, state="running")
-        yield card(_("delayed"), counts.delayed, Delayed)
-        yield card(_("dead letters"), counts.dead, DeadLetter, alarm=True)
-        yield card(_("processed"), counts.processed, Archived)
+        yield card(ngettext("ready", "ready", counts.ready.number), counts.ready, Message, state="ready")
+        yield card(ngettext("running", "running", counts.running.number), counts.running, Message, state="running")
+        yield card(ngettext("delayed", "delayed", counts.delayed.number), counts.delayed, Delayed)
+        yield card(ngettext("dead letter", "dead letters", counts.dead.number), counts.dead, DeadLetter, alarm=True)
+        yield card(ngettext("processed", "processed", counts.processed.number), counts.processed, Archived)
         total = sum((one.number for one in skipped), Count(0))
-        yield {"label": _("skipped"), "number": words.count(total), "url": "#skipped" if total else ""}
+        skips = ngettext("skipped", "skipped", total.number)
+        yield {"label": skips, "number": words.count(total), "url": "#skipped" if total else ""}
 
     # --- claims -------------------------------------------------------------------------------------------
 

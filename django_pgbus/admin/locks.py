@@ -133,13 +133,14 @@ class LocksAdmin(KeyDecidingAdmin):
             note = gettext("and %(number)s for a uniqueness key") % {"number": words.count(for_keys)}
         yield {
             "number": words.count(totals.parked.number),
-            "label": _("parked jobs"),
+            "label": ngettext("parked job", "parked jobs", totals.parked.number.number),
             "note": note,
             "url": self.link(request, BlockedExecution, waits_for="semaphore") if totals.parked.number else "",
         }
         yield {"number": "" if oldest is None else words.age(oldest), "label": _("oldest wait")}
-        yield {"number": words.count(totals.slots), "label": _("slots held")}
-        yield {"number": words.count(totals.at_limit), "label": _("keys at their limit")}
+        yield {"number": words.count(totals.slots), "label": ngettext("slot held", "slots held", totals.slots.number)}
+        at_limit = ngettext("key at its limit", "keys at their limit", totals.at_limit.number)
+        yield {"number": words.count(totals.at_limit), "label": at_limit}
 
     def _limited_row(self, request: HttpRequest, key: KeyStats, *, release: bool, discard: bool) -> dict[str, Any]:
         of_key = {"key": key.key}

@@ -12,6 +12,7 @@ from django_pgbus.streams.states import GroupState, HeldByEntry, HeldByHole, Hel
 from django_pgbus.worker.waiting import Kind, Situation, Standing, Text
 
 KIB: Final = 1024
+UNITS: Final = (_("B"), _("kB"), _("MB"), _("GB"), _("TB"))
 
 REFUSALS: Final[dict[Refusal, Text]] = {
     Refusal.FENCE: _("Its cursor was left by a version that settles positions by another rule."),
@@ -55,7 +56,8 @@ def standing(stream: StreamState, group: GroupState, situation: Situation) -> St
 def refusal(group: GroupState) -> str:
     """Return why a group refuses, and what to do about it; `repair` says the command."""
     why = REFUSALS[group.refusal] if group.refusal else ""
-    return f"{why} {gettext('Stop its consumers and run:')}"
+    stop = gettext("Stop its consumers and run:")  # xgettext does not look into f-strings
+    return f"{why} {stop}"
 
 
 def repair(stream: str, group: str) -> str:
@@ -79,12 +81,10 @@ def lag(group: GroupState | None) -> str:
 
 def size(number: int) -> str:
     """Return a number of bytes in the unit that fits."""
-    value = float(number)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < KIB:
-            return f"{words.number(round(value))}\u00a0{unit}"
-        value /= KIB
-    return f"{words.number(round(value))}\u00a0TB"
+    value, unit = float(number), 0
+    while value >= KIB and unit < len(UNITS) - 1:
+        value, unit = value / KIB, unit + 1
+    return f"{words.number(round(value))}\u00a0{UNITS[unit]}"
 
 
 def about(number: int) -> str:

@@ -107,6 +107,7 @@ class StreamsAdmin(KeyDecidingAdmin):
             "lag_age": words.age(worst.lag_seconds) if worst and worst.lag_seconds is not None else "",
             "lag_of": words.showable(worst.name) if worst and worst.lag and len(stream.groups) > 1 else "",
             "dead": words.count(stream.dead) if stream.dead else "",
+            "many_dead": stream.dead.number,
             "warnings": list(_warnings(stream, situation)),
         }
 
@@ -182,6 +183,7 @@ class StreamsAdmin(KeyDecidingAdmin):
             "leases": words.count(group.leases) if group.leases else "",
             "failed": words.count(failed) if failed else "",
             "dead": words.count(group.dead) if group.dead else "",
+            "many": {"leases": group.leases.number, "failed": failed.number, "dead": group.dead.number},
             "decisions": list(self._group_decisions(request, stream, group)),
         }
 
@@ -359,7 +361,7 @@ def _cards(stream: StreamState) -> Iterator[dict[str, Any]]:
     yield {"label": _("retrying"), "number": words.count(waiting), "url": "#failed" if waiting else ""}
     dead = stream.dead
     yield {
-        "label": _("dead letters"),
+        "label": ngettext("dead letter", "dead letters", dead.number),
         "number": words.count(dead),
         "url": "#failed" if dead else "",
         "alarm": bool(dead),

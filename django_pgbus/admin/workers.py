@@ -60,6 +60,7 @@ def _row(worker: WorkerStats) -> dict[str, Any]:
         "running": words.number(worker.running),
         "capacity": words.number(worker.capacity),
         "superseded": words.number(worker.superseded) if worker.superseded else "",
+        "many_superseded": worker.superseded,
         "beat": gettext("%(age)s ago") % {"age": words.age(worker.silent_for)},
         "started": words.moment(worker.started_at),
         "version": worker.version,

@@ -434,7 +434,7 @@ def test_the_page_shows_groups_failures_and_leases(admin_client: Client) -> None
     (lease,) = context["leases"]["rows"]
     assert (lease["range"], lease["worker"], lease["reclaims"]) == ("after 20 to 30", "shop-7", "2")
     cards = {str(card["label"]): card["number"] for card in context["cards"]}
-    assert (cards["head"], cards["retrying"], cards["dead letters"]) == ("30", "2", "1")
+    assert (cards["head"], cards["retrying"], cards["dead letter"]) == ("30", "2", "1")
     for row in context["failed"]["rows"]:
         assert admin_client.get(row["url"]).status_code == 200
     assert [row["id"] for row in shown(admin_client, stream, group="audit")["failed"]["rows"]] == [str(waits.pk)]
