@@ -7,7 +7,8 @@ read for the few that are shown, however many there are.
 
 from django_pgbus.postgres import Statement
 
-# Who waits, by what for. A task that is not due waits for its time, so it has no wait of this kind yet.
+# Who waits, by what for. A task that is not due waits for its time, so it has no wait of this kind yet. Nobody is looked
+# for among those who wait for something else where nobody waits for this: mostly nobody does for a uniqueness key.
 PARKED = Statement(
     sql="""
     SELECT kind.waits_for,
@@ -31,10 +32,21 @@ PARKED = Statement(
                ) AS oldest
                WHERE oldest.waits_for = kind.waits_for
                  AND oldest.due_at IS NULL
+                 AND kind.first IS NOT NULL
                ORDER BY oldest.parked_at
                LIMIT 1
            ) AS oldest
-    FROM (VALUES ('semaphore'), ('key')) AS kind (waits_for)
+    FROM (
+        SELECT named.waits_for,
+               (
+                   SELECT blocked.id
+                   FROM pgbus_blocked_executions AS blocked
+                   WHERE blocked.waits_for = named.waits_for
+                   ORDER BY blocked.key, blocked.due_at, blocked.priority DESC, blocked.id
+                   LIMIT 1
+               ) AS first
+        FROM (VALUES ('semaphore'), ('key')) AS named (waits_for)
+    ) AS kind
     """
 )
 

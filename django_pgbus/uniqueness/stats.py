@@ -15,6 +15,7 @@ from django_pgbus.queues.stats import Count
 from django_pgbus.uniqueness import stats_sql
 
 LIMIT: Final = 1_000_000
+REACH: Final = 100_000  # a quick count goes as far
 MOST_KEYS: Final = 100
 UNTIL_FINISHED: Final = "until_finished"
 
@@ -44,10 +45,11 @@ class LockStats:
         return self.strategy == UNTIL_FINISHED
 
 
-def total() -> Count:
-    """Return how many keys are held."""
-    number = stats_sql.TOTAL.row(limit=LIMIT).number
-    return Count(min(number, LIMIT), number > LIMIT)
+def total(limit: int | None = None) -> Count:
+    """Return how many keys are held, counted to `limit`."""
+    most = LIMIT if limit is None else limit
+    number = stats_sql.TOTAL.row(limit=most).number
+    return Count(min(number, most), number > most)
 
 
 def locks(search: str = "", most: int = MOST_KEYS) -> list[LockStats]:

@@ -263,7 +263,7 @@ def test_more_series_than_there_is_room_for_are_counted(monkeypatch: pytest.Monk
 
 @pytest.mark.django_db
 def test_a_count_that_stops_is_exported_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("django_pgbus.uniqueness.stats.LIMIT", 2)
+    monkeypatch.setattr("django_pgbus.uniqueness.stats.REACH", 2)
     for number in range(4):
         rows.a_lock(number, key=f"u{number}")
     found = Scraped()

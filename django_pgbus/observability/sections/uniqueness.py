@@ -12,7 +12,7 @@ HELD: Final = Metric("pgbus_uniqueness_keys_held", "Uniqueness keys that are hel
 
 def read(readings: Readings) -> None:
     """Read how many keys are held."""
-    readings.set(HELD, stats.total())
+    readings.set(HELD, stats.total(stats.REACH))
 
 
 SECTION: Final = Section(name="uniqueness", title="Uniqueness", metrics=(HELD,), read=read)
