@@ -168,9 +168,8 @@ class RunnableTask(Runnable):
         """Send Django's signal, while the error is the one in flight: its log line reads sys.exc_info()."""
         if call.subject is None:
             return
-        error = loggable(
-            error, self.task, call.args, call.kwargs
-        )  # No variable of this frame holds the other any more.
+        # By the same name: error trackers send the variables of this frame, and none may hold the other any more.
+        error = loggable(error, self.task, call.args, call.kwargs)
         try:
             raise error
         except BaseException:

@@ -6,8 +6,10 @@ import io
 import json
 import logging
 import logging.config
+import re
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +23,7 @@ from sentry_sdk.transport import Transport
 from django_pgbus.observability import opentelemetry
 from django_pgbus.tasks import tracing
 from django_pgbus.testing import deliver_published, run_enqueued
-from tests.docs.pages import Block, blocks_of
+from tests.docs.pages import Block, blocks_of, text_of
 from tests.observability import traced
 
 pytestmark = pytest.mark.django_db
@@ -72,6 +74,13 @@ def test_a_hook_of_ones_own(capsys):
     traced.fails.enqueue("no")
     run_enqueued(raise_failures=False)
     assert capsys.readouterr().out.startswith(f"{traced.__name__}.fails 1 failed web-1 0.")
+
+
+@pytest.mark.parametrize(("name", "kind"), [("sending", tracing.Sending), ("running", tracing.Running)])
+def test_the_fields_of_hooks_are_those_of_the_code(name, kind):
+    table = text_of("guides/tracing.md").split(f"| `{name}` | |\n| --- | --- |\n")[1].split("\n\n")[0]
+    told = [field for row in table.splitlines() for field in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(told) == sorted(field.name for field in fields(kind))
 
 
 # --- Sentry -------------------------------------------------------------------------------------------
@@ -177,7 +186,8 @@ def configured() -> Iterator[io.StringIO]:
 def test_lines_of_json(configured):
     traced.fails.enqueue(traced.SECRET)
     run_enqueued(raise_failures=False)
-    first = json.loads(configured.getvalue().splitlines()[0])
+    lines = [json.loads(line) for line in configured.getvalue().splitlines()]
+    first = next(line for line in lines if line["logger"] == "django_pgbus")
     shown = json.loads(next(block.text for block in blocks_of("guides/tracing.md") if block.language == "json"))
     assert first.keys() == shown.keys()
     assert (first["signal"], first["task"], first["attempt"]) == ("attempt_failed", f"{traced.__name__}.fails", 1)
