@@ -30,7 +30,7 @@ PIP = "pip>=25.1"  # the first that knows dependency groups
 
 # command: (extras, dependency group, what is run, environment)
 COMMANDS = {
-    "demo": ("embedded,pool", "example", [["python", "example_project/manage.py", "demo"]], {}),
+    "demo": ("embedded,pool,prometheus", "example", [["python", "example_project/manage.py", "demo"]], {}),
     "test": ("embedded,pool,orjson", "test", [["python", "-m", "pytest"]], {}),
     "lint": (
         "embedded,pool,orjson",

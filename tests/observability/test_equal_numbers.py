@@ -13,9 +13,10 @@ from django_pgbus.admin import words
 from django_pgbus.concurrency import stats
 from django_pgbus.queues.stats import Count
 from tests.admin import rows
+from tests.observability.mcp.asking import ask
 from tests.observability.reading import Scraped
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)  # MCP reads on a connection of its own
 
 Numbers = tuple[
     str, str, str, str
@@ -45,9 +46,20 @@ def of_the_statistics() -> Numbers:
     )
 
 
+def of_the_tool() -> Numbers:
+    found = ask("pgbus_concurrency")
+    return _written(
+        found["parked_total"]["number"],
+        found["oldest_parked_seconds"] or 0.0,
+        found["slots_held"]["number"],
+        found["keys_at_limit"]["number"],
+    )
+
+
 # Whoever else shows them adds a function here: (client) -> Numbers.
 SHOWN: dict[str, Any] = {
     "page": of_the_page,
+    "mcp": lambda client: of_the_tool(),
     "scrape": lambda client: of_the_scrape(),
     "statistics": lambda client: of_the_statistics(),
 }
@@ -65,7 +77,7 @@ def test_everybody_shows_the_same(admin_client: Client) -> None:
     for nth in range(1_200):
         rows.a_parked("a", parked_at=rows.now() - timedelta(minutes=150, seconds=nth / 100))
     rows.a_parked("u", waits_for="key", semaphore=None, parked_at=rows.now() - timedelta(days=2))
-    shown = {name: ask(admin_client) for name, ask in SHOWN.items()}
+    shown = {name: look(admin_client) for name, look in SHOWN.items()}
     assert set(shown.values()) == {shown["page"]}, shown
     assert shown["page"][0] == "1,200"
     assert shown["page"][2:] == ("3", "2")

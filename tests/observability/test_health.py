@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import OperationalError, connection, connections
 from django.db.migrations.recorder import MigrationRecorder
-from django.test import Client
+from django.test import AsyncClient, Client
 from django.urls import reverse
 
 from django_pgbus.models import Worker
@@ -50,6 +51,15 @@ def test_live_asks_nobody() -> None:
 def test_ready_is_told_to_anybody_without_reasons() -> None:
     assert told(Client()) == (200, {"ok": True})
     assert told(Client(), "/pgbus/api/health") == (200, {"ok": True})
+
+
+@IN_TRANSACTIONS
+def test_an_asgi_server_gets_the_same_answers() -> None:
+    async def asked() -> list[tuple[int, bytes]]:
+        found = [await AsyncClient().get(address) for address in (LIVE, READY)]
+        return [(response.status_code, response.content) for response in found]
+
+    assert async_to_sync(asked)() == [(200, b'{"ok": true}')] * 2
 
 
 @pytest.mark.django_db

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 from dataclasses import replace
 from datetime import timedelta
@@ -16,13 +17,14 @@ from django_pgbus import __version__
 from django_pgbus.idempotency.sweeps import sum_counts
 from django_pgbus.insights.sweeps import purge_hours, purge_totals, sum_minutes, sum_ten_minutes, sum_written
 from django_pgbus.models import Election, QueueState, Subscription
-from django_pgbus.observability import families, look, metrics
+from django_pgbus.observability import appsignal, families, look, metrics
 from django_pgbus.observability.families import Metric, Readings
 from django_pgbus.observability.sections import SECTIONS
 from django_pgbus.postgres import Statement
 from django_pgbus.queues.stats import Count
 from tests.admin import rows
 from tests.admin.stream_rows import a_dead, a_failed, a_group, a_lease, a_stream
+from tests.docs.pages import text_of
 from tests.insights.rows import a_row
 from tests.line import COMMITTED
 from tests.observability.reading import Scraped
@@ -309,6 +311,16 @@ def test_metrics_are_declared_once_and_named_as_is_usual() -> None:
         assert metric.help.endswith(".")
         assert metric.name.endswith("_total") == (metric.kind is families.Kind.COUNTER)
         assert not set(metric.labels) & {"key", "argument", "arguments", "pid", "id"}
+
+
+def test_the_guide_names_what_there_is() -> None:
+    """Its alerts would be silent for ever about a metric that was renamed."""
+    declared = {family.metric.name for family in metrics.declared()} | set(appsignal.SUMS)
+    text = text_of("guides/monitoring.md")
+    named = set(re.findall(r"\bpgbus_\w+", text.replace("/etc/prometheus/pgbus_token", "").replace("pgbus_doctor", "")))
+    extra = {"pgbus_queue_visible_depth", "pgbus_queue_latency", "pgbus_total_queues", "pgbus_active_processes"}
+    assert named <= declared | extra | {"pgbus_throughput_rate"}
+    assert extra <= named
 
 
 # --- one look ---------------------------------------------------------------------------------------------
