@@ -147,6 +147,8 @@ def _attributes(running: Running) -> dict[str, Any]:
         attributes["messaging.consumer.group.name"] = running.group
     if running.batch is not None:
         attributes["pgbus.batch"] = running.batch
+    if running.waited is not None:
+        attributes["pgbus.waited"] = running.waited
     if running.group and not running.message:
         attributes["messaging.batch.message_count"] = running.count
     return attributes

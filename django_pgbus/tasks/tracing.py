@@ -13,6 +13,7 @@ takes them along; without any, nothing is written.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -64,6 +65,7 @@ class Running:
     attempt: int = 1
     delivery: int = 1
     batch: int | None = None
+    waited: float | None = None  # seconds, from standing in line to the start of the run
     count: int = 1
     headers: Mapping[str, str] = field(default_factory=dict)
     outcome: str = ""  # succeeded, failed (tried again), dead, snoozed, superseded or handed_back
@@ -156,6 +158,7 @@ def running_delivery(delivery: Delivery) -> Around[Running]:
         attempt=delivery.attempts,
         delivery=delivery.delivery,
         batch=delivery.batch,
+        waited=None if delivery.ready_at is None else max(0.0, time.monotonic() - delivery.ready_at),
         headers=headers_in(delivery.payload),
     )
     return running(about)
@@ -189,7 +192,8 @@ def carried(document: str, headers: Mapping[str, str]) -> str:
     """Return a stored document, a JSON object with other members, with these headers as its last one."""
     if not headers or not (taken := kept(headers)):
         return document
-    return f"{document[:-1]}{_START}{json.dumps(taken)}}}"
+    # As compact as the rest: orjson reads what it would write itself, and anything else has to be read again.
+    return f"{document[:-1]}{_START}{json.dumps(taken, separators=(',', ':'))}}}"
 
 
 def headers_in(document: str) -> dict[str, str]:

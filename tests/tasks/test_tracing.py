@@ -160,6 +160,7 @@ def test_headers_are_found_where_they_were_put_and_nowhere_else(args, kwargs):
     }
     assert tracing.headers_in(carrying) == {"traceparent": "00-1-2-01", "tracestate": 'a="b\\c"'}
     assert decode(carrying) == (list(args), kwargs)
+    assert carrying == json.dumps(json.loads(carrying), separators=(",", ":")), "as compact as the rest"
 
 
 @pytest.mark.parametrize(
