@@ -9,7 +9,7 @@ import django
 from django.contrib.admin import SimpleListFilter
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import QuerySet
+from django.db.models import BooleanField, F, Func, QuerySet, Value
 from django.http import HttpRequest
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
@@ -21,6 +21,17 @@ from django_pgbus.queues import stats
 MOST_CHOICES: Final = 100
 NEWEST: Final = _("Searched are the newest %(number)s. Older ones are found by their ID.")
 NEW_FRAME: Final = django.VERSION >= (6, 1)  # breadcrumbs and pages are lists; styles for anything else are gone
+
+
+def among(ids: list[int]) -> Func:
+    """Match the rows of these ids, given as one array: to read ten thousand parameters takes longer than the rows."""
+    return Func(
+        F("pk"),
+        Value(ids),
+        template="(%(expressions)s::bigint[]))",
+        arg_joiner=" = ANY (",
+        output_field=BooleanField(),
+    )
 
 
 class BoundedChangeList(ChangeList):
@@ -135,7 +146,7 @@ class RunningFilter(ChoiceFilter):
             case "ready":
                 return queryset.filter(leased_until__isnull=True)
             case "running":
-                return queryset.filter(pk__in=stats.running_ids())
+                return queryset.filter(among(stats.running_ids()))
         return queryset.none()
 
 
@@ -159,7 +170,7 @@ def field_filter(
         looks_far = ids_of is None
 
         def chosen(self, queryset: QuerySet[Any], value: str) -> QuerySet[Any]:
-            return super().chosen(queryset, value) if ids_of is None else queryset.filter(pk__in=ids_of(value))
+            return super().chosen(queryset, value) if ids_of is None else queryset.filter(among(ids_of(value)))
 
     Filter.title, Filter.parameter_name, Filter.note = title, name, note
     return Filter
