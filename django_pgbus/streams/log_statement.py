@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -21,6 +22,11 @@ class LogStatement:
     def of(self, stream: int) -> Statement:
         """Return the statement for the log of this stream."""
         return _statement(self, stream)
+
+    def of_each(self, streams: Sequence[int]) -> Statement:
+        """Return one statement for the logs of all these streams, with the rows of each behind those of the one before."""
+        parts = [_statement(self, stream).sql for stream in streams]
+        return Statement(sql="\nUNION ALL\n".join(parts), locks=self.locks)
 
 
 def log_table(stream: int) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from django_pgbus.queues.stats import LIMIT, Count
 from django_pgbus.streams import stats_sql
 from django_pgbus.streams.fence import FENCE
+from django_pgbus.streams.log_statement import log_table
 from django_pgbus.streams.states import (
     Alarms,
     Content,
@@ -191,14 +192,31 @@ def _streams(rows: Sequence[Any], each: int, limit: int, name: str | None = None
     of: dict[int, list[Any]] = {id: [] for id in ids}
     for group in found:
         of[group.stream_id].append(group)
-    return [_stream(row, of[row.id], each, limit, oldest_writer) for row in rows]
+    behind = _behind({row.id: of[row.id][:each] for row in rows if row.has_log})
+    return [_stream(row, of[row.id], each, limit, oldest_writer, behind.get(row.id, {})) for row in rows]
 
 
-def _stream(row: Any, found: Sequence[Any], each: int, limit: int, writer: Writer | None) -> StreamState:
+def _behind(groups: dict[int, list[Any]]) -> dict[int, dict[int, Any]]:
+    """Return the first entry of each log, and the first after each place of a group, by stream and place; asks once."""
+    found: dict[int, dict[int, Any]] = {stream: {} for stream in groups}
+    if not found:
+        return found
+    asked = [
+        (log_table(stream), place)
+        for stream, shown in groups.items()
+        for place in sorted({0, *(group.committed for group in shown), *(group.claimed for group in shown)})
+    ]
+    logs, places = zip(*asked, strict=True)
+    by_log = {log_table(stream): entries for stream, entries in found.items()}
+    for entry in stats_sql.NEXT.of_each(list(groups)).rows(logs=list(logs), after=list(places)):
+        by_log[entry.log][entry.after] = entry
+    return found
+
+
+def _stream(
+    row: Any, found: Sequence[Any], each: int, limit: int, writer: Writer | None, behind: dict[int, Any]
+) -> StreamState:
     shown = found[:each]
-    asked = sorted({0, *(group.committed for group in shown), *(group.claimed for group in shown)})
-    entries = stats_sql.NEXT.of(row.id).rows(after=asked) if row.has_log else []
-    behind = {entry.after: entry for entry in entries}
     oldest = behind.get(0)
     kept = 0 if oldest is None else min(row.entries, max(0, row.head - oldest.position + 1))
     return StreamState(

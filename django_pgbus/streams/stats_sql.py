@@ -74,9 +74,9 @@ NAMED = Statement(
 # For each of some positions the first entry behind it.
 NEXT = LogStatement(
     sql="""
-    SELECT asked.after, entry.position, entry.appended_at,
+    SELECT asked.log, asked.after, entry.position, entry.appended_at,
            extract(epoch FROM statement_timestamp() - entry.appended_at)::float8 AS seconds
-    FROM unnest(%(after)s::bigint[]) AS asked (after)
+    FROM unnest(%(logs)s::text[], %(after)s::bigint[]) AS asked (log, after)
     CROSS JOIN LATERAL (
         SELECT log.position, log.appended_at
         FROM pgbus_stream_0 AS log
@@ -84,6 +84,7 @@ NEXT = LogStatement(
         ORDER BY log.position
         LIMIT 1
     ) AS entry
+    WHERE asked.log = 'pgbus_stream_0'
     """
 )
 
