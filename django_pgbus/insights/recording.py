@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, Final
@@ -10,7 +11,7 @@ from django.db import transaction
 
 from django_pgbus.conf import database
 from django_pgbus.insights import sql
-from django_pgbus.insights.histogram import BUCKETS, bucket
+from django_pgbus.insights.histogram import BOUNDS, BUCKETS
 from django_pgbus.postgres.arrays import numbers, texts
 from django_pgbus.queues.message import Delivery
 
@@ -32,6 +33,9 @@ class Verdict(IntEnum):
     HANDED_BACK = 5
 
 
+LAST_OF_A_RUN: Final = int(Verdict.SNOOZED)  # what comes after it came to nothing
+
+
 class Count:
     """The sums of one pair."""
 
@@ -45,7 +49,11 @@ class Count:
 
 
 class Tally:
-    """The sums since the last write; used by one thread. Each run costs it about a microsecond."""
+    """
+    The sums since the last write; used by one thread.
+
+    Adding is on the path of every job, and costs about a microsecond: few calls, and no attribute of an enumeration.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[Pair, Count] = {}
@@ -58,16 +66,17 @@ class Tally:
         pair = (delivery.level.queue, delivery.task, delivery.event is not None)
         count = self._counts.get(pair) or self._new(pair)
         count.numbers[verdict] += 1
-        if ran_for is None or verdict >= Verdict.SUPERSEDED:
+        if ran_for is None or verdict > LAST_OF_A_RUN:
             return
         count.run_seconds += ran_for
-        count.run[bucket(ran_for)] += 1
+        count.run[bisect_left(BOUNDS, ran_for)] += 1
         if ran_for > count.longest:
             count.longest = ran_for
-        if delivery.ready_at is not None and delivery.started_at:
-            waited = max(0.0, delivery.started_at - delivery.ready_at)
+        ready_at, started_at = delivery.ready_at, delivery.started_at
+        if ready_at is not None and started_at:
+            waited = started_at - ready_at if started_at > ready_at else 0.0
             count.wait_seconds += waited
-            count.wait[bucket(waited)] += 1
+            count.wait[bisect_left(BOUNDS, waited)] += 1
 
     def _new(self, pair: Pair) -> Count:
         if len(self._counts) >= MOST:

@@ -25,6 +25,7 @@ VERDICTS: Final = {
     Superseded: Verdict.SUPERSEDED,
     HandBack: Verdict.HANDED_BACK,
 }
+SNOOZED: Final = Verdict.SNOOZED
 
 
 class Counter:
@@ -42,10 +43,12 @@ class Counter:
         """Count outcomes as what they are, or `otherwise`; None is not counted."""
         if not self._tally:
             self._due = max(self._written_at + self._every, time.monotonic() + SOON)
+        add = self._tally.add
         for outcome in outcomes:
-            verdict = otherwise[outcome.delivery] if outcome.delivery in otherwise else verdict_of(outcome)
+            delivery = outcome.delivery
+            verdict = otherwise[delivery] if delivery in otherwise else verdict_of(outcome)
             if verdict is not None:
-                self._tally.add(outcome.delivery, verdict, _seconds(outcome))
+                add(delivery, verdict, None if _has_not_run(outcome) else outcome.ran_for)
 
     @property
     def owes(self) -> bool:
@@ -77,20 +80,19 @@ class Counter:
 
 def verdict_of(outcome: Outcome) -> Verdict:
     """Return what a settled outcome counts as."""
-    if isinstance(outcome, PutOff) and outcome.reason == "snoozed":
-        return Verdict.SNOOZED
-    return VERDICTS[type(outcome)]
+    kind = type(outcome)
+    return SNOOZED if kind is PutOff and outcome.reason == "snoozed" else VERDICTS[kind]  # type: ignore[union-attr]
 
 
 def count_at_once(outcome: Outcome) -> None:
     """Count one outcome that another process than its own has settled; that it cannot be counted is only said."""
     tally = Tally()
-    tally.add(outcome.delivery, verdict_of(outcome), _seconds(outcome))
+    tally.add(outcome.delivery, verdict_of(outcome), None if _has_not_run(outcome) else outcome.ran_for)
     try:
         tally.write()
     except Exception as error:
         signals.loop_failed.send_robust(sender=Counter, part=PART, exception=error)
 
 
-def _seconds(outcome: Outcome) -> float | None:
-    return None if isinstance(outcome, GaveUp) and outcome.not_run else outcome.ran_for
+def _has_not_run(outcome: Outcome) -> bool:
+    return type(outcome) is GaveUp and outcome.not_run
