@@ -15,8 +15,9 @@ from django_pgbus.tasks.executor import Done, HandBack, Superseded
 from django_pgbus.tasks.outcomes import GaveUp, PutOff, Success
 from django_pgbus.worker import counting
 from django_pgbus.worker.counting import Counter, verdict_of
+from django_pgbus.worker.endings import Ending
 from django_pgbus.worker.ledger import Holding, TimedOut
-from django_pgbus.worker.repairs import DatabaseRepairs
+from django_pgbus.worker.repairs import DatabaseRepairs, Repair, Repairs
 from tests import eventful, jobs
 from tests.insights.rows import NUMBERS, a_delivery
 from tests.line import COMMITTED, claim_one, put
@@ -111,13 +112,13 @@ def test_a_worker_that_stops_has_written_all():
 def test_a_job_whose_hard_timeout_ended_its_process_counts_too():
     (id,) = put()
     delivery = claim_one()
-    repairs = DatabaseRepairs()
-    try:
-        held = Holding(id, delivery.delivery, True, False)
-        repairs.fail_timed_out(held, TimedOut(id, 1, 12.5), uuid.uuid4())
-        repairs.fail_timed_out(held, TimedOut(id, 1, 12.5), uuid.uuid4())
-    finally:
-        repairs.rest()
+    repairs = Repairs(DatabaseRepairs(), lambda: None)
+    repairs.start()
+    for _ in range(2):  # The second finds it settled.
+        held = [Holding(id, delivery.delivery, True, False)]
+        repairs.submit(Repair(ending=Ending.TIMED_OUT, worker=uuid.uuid4(), held=held, timed_out=TimedOut(id, 1, 12.5)))
+    until(lambda: repairs.idle)
+    repairs.finish(10)
     found = overall(HOUR)
     assert numbers(found) == {"dead": 1}
     assert (found.run_seconds, sum(found.wait)) == (12.5, 0)
