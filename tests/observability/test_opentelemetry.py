@@ -495,6 +495,15 @@ def test_a_propagator_that_breaks_changes_nothing(spans, announced, monkeypatch)
     assert spans.named(f"process {MODULE}.order"), "a run has its span all the same"
 
 
+def test_a_handler_of_a_stream_handles_beside_a_broken_tracer(spans):
+    spans.provider.add_span_processor(Breaks())
+    with nothing_declared():
+        a_stream("traced", entries=2)
+        consume("traced", group="ones")(handle_entry)
+        assert consume_stream("traced", "ones") == 2
+    assert [name for name, _ in traced.seen] == ["entry", "entry"]
+
+
 def test_a_task_that_fails_fails_beside_a_broken_tracer(spans):
     spans.provider.add_span_processor(Breaks())
     traced.fails.enqueue("no")
