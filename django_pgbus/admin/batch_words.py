@@ -80,6 +80,7 @@ def callbacks(batch: Any) -> Iterator[dict[str, Any]]:
         when, comes = _when(str(event), batch)
         yield {
             "event": words.shortened(str(event), MOST_OF_A_DESCRIPTION),
+            "task": str(one.get("task", "")),
             "path": shown_path(str(one.get("task", ""))),
             "queue": words.showable(str(one.get("queue", ""))),
             "when": when,

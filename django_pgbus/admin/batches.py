@@ -172,7 +172,7 @@ class BatchAdmin(PgbusAdmin):
                 "standing": batch.standing,
                 "progress": self.progress(batch),
                 "cards": list(self._cards(request, batch, places)),
-                "callbacks": list(batch_words.callbacks(batch)),
+                "callbacks": list(self._callbacks(request, batch)),
                 "outstanding": self._outstanding(request, batch),
                 "failed": self._failed(request, batch),
                 "missing": batch_words.missing(batch.stats, places),
@@ -227,6 +227,12 @@ class BatchAdmin(PgbusAdmin):
         url = self.link(request, DeadLetter, **of_batch) if places.dead else ""
         failed = batch.stats.failed
         yield {**card(ngettext("failed", "failed", failed.number), failed), "url": url, "alarm": bool(failed)}
+
+    def _callbacks(self, request: HttpRequest, batch: Any) -> Iterator[dict[str, Any]]:
+        """Yield what is enqueued when it ends; once it was, with the way to the jobs of that task."""
+        for callback in batch_words.callbacks(batch):
+            task = callback["task"]
+            yield {**callback, "url": self.link(request, Message, q=task) if task and batch.finished_at else ""}
 
     def _outstanding(self, request: HttpRequest, batch: Any) -> dict[str, Any]:
         members = stats.outstanding(batch.pk, MOST_MEMBERS + 1)

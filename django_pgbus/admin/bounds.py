@@ -46,10 +46,10 @@ class TookTooLongError(Exception):
 
 
 @contextmanager
-def bounded() -> Iterator[None]:
-    """Read with a time limit for each statement; raises TookTooLongError."""
+def bounded(patience: int | None = None) -> Iterator[None]:
+    """Read with a time limit for each statement, in milliseconds; raises TookTooLongError."""
     try:
-        with transaction.atomic(using=database()), time_limited(PATIENCE):
+        with transaction.atomic(using=database()), time_limited(PATIENCE if patience is None else patience):
             yield
     except OperationalError as error:
         if sqlstate(error) == CANCELED:
@@ -87,6 +87,11 @@ class BoundedPaginator(AnyPaginator):
         if estimate > LIMIT:
             return gettext("about %(number)s") % {"number": words.number(_rounded(estimate))}
         return f"{words.number(LIMIT)}+"
+
+
+def estimated(model: Any) -> int:
+    """Return how many rows the planner believes a table has, to three digits."""
+    return _rounded(int(ESTIMATE.row(table=model._meta.db_table).number))
 
 
 def _rounded(estimate: int) -> int:

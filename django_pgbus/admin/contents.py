@@ -17,6 +17,7 @@ from typing import Any, Final
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.timezone import is_aware, localtime, make_aware
 from django.utils.translation import gettext
 
 from django_pgbus.admin.words import age, number, showable
@@ -169,7 +170,9 @@ def _scrubbed(text: str, payload: str, task: AnyTask | None) -> str:
 
 
 def _moment(text: Any) -> datetime | None:
+    """Return a time of a history, which a hand may have written: with its zone, and one that can be shown."""
     try:
-        return parse_datetime(str(text))
-    except ValueError:
+        at = parse_datetime(str(text))
+        return at and localtime(at if is_aware(at) else make_aware(at))
+    except (ValueError, OverflowError):
         return None

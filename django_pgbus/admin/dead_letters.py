@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from django.contrib import admin, messages
@@ -30,7 +31,7 @@ MOST_NAMED: Final = 10  # that could not be redriven
 MOST_OF_A_KEY: Final = 200
 
 
-def _redrive(ids: Sequence[int]) -> list[Done]:
+def _redrive(ids: Sequence[int], seen: datetime | None) -> list[Done]:
     redriven = lifecycle.redrive(ids)
     done, refused = frozenset(redriven.ids), frozenset(redriven.refused)
     return [
@@ -77,7 +78,7 @@ def _more_stay(number: int) -> str:
     return text % {"number": words.number(number)}
 
 
-def _discard(ids: Sequence[int]) -> list[Done]:
+def _discard(ids: Sequence[int], seen: datetime | None) -> list[Done]:
     done = frozenset(lifecycle.discard_dead(ids))
     return [Done(done, gettext("Discarded."), _discarded), _gone(ids, done)]
 
@@ -158,6 +159,7 @@ class DeadLetterAdmin(WorkAdmin):
 
     decisions = (REDRIVE, DISCARD)
     actions = (REDRIVE.as_action(), DISCARD.as_action())
+    may_hold = False
     reach = "died_at"
     seen_by = "died_at"
     list_display = ("job", "task_path", "queue", "died", "why")

@@ -3,13 +3,14 @@ What a person may decide about jobs: asked for by POST, confirmed on a page that
 
 A decision stands on the list as an action and on a job's own page as a button; both lead to the same confirmation. One
 request carries out at most `LIMIT`, a thousand per transaction, and each transaction holds its log entries too: nothing
-is done without a trace, nothing is logged that was not done.
+is done without a trace, nothing is logged that was not done. What is more than that goes on in parts (`progress.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from django.contrib import messages
@@ -26,6 +27,7 @@ from django.utils.translation import gettext
 
 from django_pgbus.admin import words
 from django_pgbus.admin.base import PgbusAdmin, within_bounds
+from django_pgbus.admin.progress import Progress, counted, log_together
 from django_pgbus.conf import database
 from django_pgbus.postgres import retrying
 from django_pgbus.queues import stats
@@ -52,12 +54,16 @@ class Done:
     why: str = ""
 
 
+Told = dict[tuple[str, str], tuple[Done, int]]  # by log and why; and of how many it is true
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """
     One thing that may be done to jobs.
 
-    `question` and `button` take their number; `carry_out` takes ids and returns what became of which.
+    `question` and `button` take their number; `carry_out` takes ids and when they were seen, and returns what became of
+    which. `fits` says whether it means anything for a row: its page has no button where it does not.
     """
 
     name: str
@@ -67,8 +73,9 @@ class Decision:
     question: Callable[[int], str]
     button: Callable[[int], str]
     warning: Text
-    carry_out: Callable[[Sequence[int]], list[Done]]
+    carry_out: Callable[[Sequence[int], datetime | None], list[Done]]
     destroys: bool = False
+    fits: Callable[[Any], bool] = lambda row: True
 
     def as_action(self) -> Callable[..., Any]:
         """Return it as Django's admin takes actions."""
@@ -108,8 +115,8 @@ class DecidingAdmin(PgbusAdmin):
             for decision in self.decisions
         ] + super().get_urls()
 
-    def buttons(self, request: HttpRequest, pk: Any) -> list[dict[str, Any]]:
-        """Return the decisions this person may take about a row."""
+    def buttons(self, request: HttpRequest, pk: Any, row: Any) -> list[dict[str, Any]]:
+        """Return the decisions this person may take about a row, those that mean anything for it."""
         return [
             {
                 "label": decision.label,
@@ -117,7 +124,7 @@ class DecidingAdmin(PgbusAdmin):
                 "destroys": decision.destroys,
             }
             for decision in self.decisions
-            if self.may(request, decision)
+            if self.may(request, decision) and decision.fits(row)
         ]
 
     # --- on the list --------------------------------------------------------------------------------------
@@ -126,33 +133,60 @@ class DecidingAdmin(PgbusAdmin):
         """Ask, or carry out what was confirmed for the rows that were shown then."""
         if not self.may(request, decision):
             raise PermissionDenied
-        if request.POST.get("post") == "yes":
-            if seen := parse_datetime(request.POST.get(SEEN, "")):
-                queryset = queryset.filter(**{f"{self.seen_by}__lte": seen})
-            self._carry_out(request, decision, list(queryset.values_list("pk", flat=True)[:LIMIT]))
-            return None
         across = request.POST.get("select_across") == "1"
+        if request.POST.get("post") == "yes":
+            seen = parsed_moment(request.POST.get(SEEN, ""))
+            if seen is not None:
+                queryset = queryset.filter(**{f"{self.seen_by}__lte": seen})
+            if across and (progress := Progress.of(request.POST)):
+                return self._next_part(request, decision, queryset, progress, seen)
+            ids = list(queryset.values_list("pk", flat=True)[:LIMIT])
+            self.tell(request, self.carry_out(request, decision, ids, seen))
+            return None
         found = list(queryset[: LISTED + 1])
-        number = self.get_paginator(request, queryset, LISTED).found if len(found) > LISTED else len(found)  # type: ignore[attr-defined]
-        hidden = (
-            [(ACTION_CHECKBOX_NAME, "0")]
-            if across
-            else [(ACTION_CHECKBOX_NAME, pk) for pk in queryset.values_list("pk", flat=True)]
-        )
+        number, about = len(found), False
+        if len(found) > LISTED:
+            number, about = counted(self.get_paginator(request, queryset, LISTED))
+        chosen = [(ACTION_CHECKBOX_NAME, pk) for pk in ([0] if across else queryset.values_list("pk", flat=True))]
+        parts = Progress(total=number, about=about).hidden() if across and number > LIMIT else []
         return self._ask(
             request,
             decision,
             found[:LISTED],
-            min(number, LIMIT),
-            more=number > LIMIT,
-            hidden=[
-                *hidden,
-                ("action", decision.name),
-                ("select_across", int(across)),
-                (SEEN, stats.pauses().now.isoformat()),
-            ],
+            number,
+            about=about,
+            hidden=[*chosen, ("action", decision.name), ("select_across", int(across)), *parts],
             back=request.get_full_path(),
         )
+
+    def _next_part(
+        self,
+        request: HttpRequest,
+        decision: Decision,
+        queryset: QuerySet[Any],
+        progress: Progress,
+        seen: datetime | None,
+    ) -> HttpResponse:
+        """Carry out as much as one request may, in the order of the ids, and show how far it is."""
+        rest = queryset.filter(pk__gt=progress.after).order_by("pk")
+        ids = list(rest.values_list("pk", flat=True)[:LIMIT])
+        done = changed(self.carry_out(request, decision, ids, seen, together=True))
+        progress = progress.and_then(ids, done, over=len(ids) < LIMIT)
+        context = {
+            "title": decision.label,
+            "crumb": decision.label,
+            "progress": progress,
+            "seen": seen.isoformat() if seen else "",
+            "hidden": [
+                (ACTION_CHECKBOX_NAME, 0),
+                ("action", decision.name),
+                ("select_across", 1),
+                *([(SEEN, seen.isoformat())] if seen else []),
+                *progress.hidden(),
+            ],
+            "back": request.get_full_path(),
+        }
+        return self.page(request, "progress.html", context)
 
     # --- on a row's own page ------------------------------------------------------------------------------
 
@@ -172,11 +206,12 @@ class DecidingAdmin(PgbusAdmin):
             return missing
         match request.method:
             case "POST":
-                self._carry_out(request, decision, [obj.pk])
+                seen = parsed_moment(request.POST.get(SEEN, ""))
+                self.tell(request, self.carry_out(request, decision, [obj.pk], seen))
                 return HttpResponseRedirect(self.whereabouts(request, obj.pk) or self.url("changelist"))
             case "GET" | "HEAD":
                 back = self.url("change", quote(obj.pk))
-                return self._ask(request, decision, [obj], 1, more=False, hidden=[], back=back)
+                return self._ask(request, decision, [obj], 1, hidden=[], back=back)
         return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
 
     # --- both ---------------------------------------------------------------------------------------------
@@ -188,7 +223,7 @@ class DecidingAdmin(PgbusAdmin):
         rows: Sequence[Any],
         number: int,
         *,
-        more: bool,
+        about: bool = False,
         hidden: list[tuple[str, Any]],
         back: str,
     ) -> HttpResponse:
@@ -201,19 +236,36 @@ class DecidingAdmin(PgbusAdmin):
             "destroys": decision.destroys,
             "rows": rows,
             "not_listed": words.number(number - len(rows)) if number > len(rows) else "",
-            "most": words.number(LIMIT) if more else "",
-            "hidden": hidden,
+            "part": words.number(LIMIT) if number > LIMIT else "",
+            "about": about,
+            "hidden": [*hidden, (SEEN, stats.pauses().now.isoformat())],
             "back": back,
         }
         return self.page(request, "confirm.html", context)
 
-    def _carry_out(self, request: HttpRequest, decision: Decision, ids: Sequence[int]) -> None:
-        """Do it in batches, and say in one message per outcome what became of how many."""
-        told: dict[tuple[str, str], tuple[Done, int]] = {}
+    def carry_out(
+        self,
+        request: HttpRequest,
+        decision: Decision,
+        ids: Sequence[int],
+        seen: datetime | None,
+        *,
+        together: bool = False,
+    ) -> Told:
+        """
+        Do it, a thousand per transaction, and return what became of how many.
+
+        The log has an entry for each job, or with `together` one for each transaction, which names them all.
+        """
+        told: Told = {}
         for batch in _batches(ids):
-            for done in retrying(lambda: self._transaction(request, decision, batch)):  # noqa: B023
+            for done in retrying(lambda: self._transaction(request, decision, batch, seen, together=together)):  # noqa: B023
                 as_one = (done.log, done.why)
                 told[as_one] = (done, told.get(as_one, (done, 0))[1] + len(done.ids))
+        return told
+
+    def tell(self, request: HttpRequest, told: Told) -> None:
+        """Say in one message per outcome what became of how many."""
         for done, number in told.values():
             if number:
                 self.message_user(request, done.tell(number), done.level)
@@ -222,14 +274,32 @@ class DecidingAdmin(PgbusAdmin):
                 request, gettext("Nothing was changed: the jobs are not here any more."), messages.WARNING
             )
 
-    def _transaction(self, request: HttpRequest, decision: Decision, ids: Sequence[int]) -> list[Done]:
+    def _transaction(
+        self, request: HttpRequest, decision: Decision, ids: Sequence[int], seen: datetime | None, *, together: bool
+    ) -> list[Done]:
         with transaction.atomic(using=database()):
             rows = {row.pk: row for row in self.get_queryset(request).filter(pk__in=ids).only("pk", "task")}
-            outcomes = decision.carry_out(ids)
+            outcomes = decision.carry_out(ids, seen)
             for done in outcomes:
-                if logged := [rows[pk] for pk in sorted(done.ids) if pk in rows and done.log]:
+                logged = [rows[pk] for pk in sorted(done.ids) if pk in rows] if done.log else []
+                if logged and together:
+                    log_together(request, logged, done.log)
+                elif logged:
                     LogEntry.objects.log_actions(request.user.pk, logged, CHANGE, done.log)  # type: ignore[arg-type]
             return outcomes
+
+
+def changed(told: Told) -> int:
+    """Return how many were changed: those that the log tells of."""
+    return sum(number for done, number in told.values() if done.log)
+
+
+def parsed_moment(text: str) -> datetime | None:
+    """Return when something was seen, None for what is no time."""
+    try:
+        return parse_datetime(text)
+    except ValueError:
+        return None
 
 
 def _batches(ids: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -117,7 +117,7 @@ def _decisions(page: PgbusAdmin, request: HttpRequest, copy: Copy) -> list[dict[
         other = page.admin_site.get_model_admin(TABLES[copy.place])
     except NotRegistered:
         return []
-    return other.buttons(request, copy.id) if isinstance(other, DecidingAdmin) else []
+    return other.buttons(request, copy.id, copy) if isinstance(other, DecidingAdmin) else []
 
 
 class EventCopiesAdmin(DecidingAdmin):

@@ -1,86 +1,38 @@
-"""Jobs in the line, delayed and finished: lists, pages, and the decision to discard one."""
+"""Jobs in the line, delayed and finished: lists and pages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgbus.admin import contents, event_contents, words
-from django_pgbus.admin.decisions import Decision, Done
+from django_pgbus.admin import contents, event_contents, job_words, words
+from django_pgbus.admin.all_jobs import AllJobsAdmin
 from django_pgbus.admin.event_copies import skipped
 from django_pgbus.admin.event_filters import EventFilter, EventsFilter
+from django_pgbus.admin.job_decisions import DISCARD, HAND_BACK, RUN_NOW
 from django_pgbus.admin.lists import FarQueueFilter, QueueFilter, RunningFilter, field_filter
 from django_pgbus.admin.work import BatchFilter, WorkAdmin
 from django_pgbus.queues import stats
-from django_pgbus.queues.models import Archived
-from django_pgbus.tasks import lifecycle
+from django_pgbus.queues.models import Archived, Delayed
 from django_pgbus.worker import waiting
 from django_pgbus.worker.waiting import Kind, Standing
-
-
-def _discard(ids: Sequence[int]) -> list[Done]:
-    outcome = lifecycle.discard(ids)
-    return [
-        Done(outcome.settled, gettext("Discarded."), _discarded),
-        Done(outcome.marked, gettext("Discard requested while it ran."), _marked, messages.INFO),
-        Done(outcome.gone, "", _left, messages.WARNING),
-    ]
-
-
-def _discarded(number: int) -> str:
-    text = ngettext("%(number)s job was discarded.", "%(number)s jobs were discarded.", number)
-    return text % {"number": words.number(number)}
-
-
-def _marked(number: int) -> str:
-    text = ngettext(
-        "%(number)s job is running: its worker is told with its next beat.",
-        "%(number)s jobs are running: their workers are told with their next beat.",
-        number,
-    )
-    return text % {"number": words.number(number)}
-
-
-def _left(number: int) -> str:
-    text = ngettext(
-        "%(number)s job had left before and was not touched.",
-        "%(number)s jobs had left before and were not touched.",
-        number,
-    )
-    return text % {"number": words.number(number)}
-
-
-DISCARD: Final = Decision(
-    name="discard",
-    permission="pgbus.discard_job",
-    label=_("Discard"),
-    action=_("Discard selected %(verbose_name_plural)s"),
-    question=lambda n: ngettext("Discard %(number)s job?", "Discard %(number)s jobs?", n) % {"number": words.number(n)},
-    button=lambda n: ngettext("Discard %(number)s job", "Discard %(number)s jobs", n) % {"number": words.number(n)},
-    warning=_(
-        "A discarded job never runs again; it is kept among the finished ones. One that is running is told to stop; "
-        "if it succeeds before it hears of it, it counts as succeeded. A batch counts a discarded member as failed."
-    ),
-    carry_out=_discard,
-    destroys=True,
-)
 
 SOONEST: Final = _("Searched are those that are due first in each queue.")
 WORK: Final[Any] = (_("Task"), {"fields": ("task_path", "arguments")})
 
 
-class MessageAdmin(WorkAdmin):
-    """The line: what is ready, and what a worker has."""
+class MessageAdmin(AllJobsAdmin):
+    """All jobs in one list; and the line by itself: what is ready, and what a worker has."""
 
-    decisions = (DISCARD,)
-    actions = (DISCARD.as_action(),)
+    decisions = (HAND_BACK, DISCARD)
+    actions = (HAND_BACK.as_action(), DISCARD.as_action())
     list_display = ("job", "task_path", "queue", "state", "so_long", "attempts")
     list_filter = (RunningFilter, EventsFilter, EventFilter, BatchFilter, QueueFilter)
     ordering = ("-id",)
@@ -90,13 +42,17 @@ class MessageAdmin(WorkAdmin):
         (_("Run"), {"fields": ("attempts", "delivery", "worker_now", "claimed", "lease", "suspicion")}),
     )
 
+    def has_hand_back_permission(self, request: HttpRequest) -> bool:
+        """Return whether this person may take jobs from their workers."""
+        return self.may(request, HAND_BACK)
+
     def has_discard_permission(self, request: HttpRequest) -> bool:
         """Return whether this person may discard jobs."""
         return self.may(request, DISCARD)
 
     def standing(self, row: Any) -> Standing:
         """Return how it stands in the line."""
-        return waiting.in_line(row, row.situation)
+        return waiting.with_code(waiting.in_line(row, row.situation), has_code=row.found_task is not None)
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         """Return a job and, if it is ready, how many go before it."""
@@ -153,8 +109,8 @@ class MessageAdmin(WorkAdmin):
 class DelayedAdmin(WorkAdmin):
     """What waits for its time."""
 
-    decisions = (DISCARD,)
-    actions = (DISCARD.as_action(),)
+    decisions = (RUN_NOW, DISCARD)
+    actions = (RUN_NOW.as_action(), DISCARD.as_action())
     list_display = ("job", "task_path", "queue", "state", "due", "attempts")
     list_filter = (
         field_filter("reason", _("reason"), stats.soonest_ids, SOONEST),
@@ -170,13 +126,20 @@ class DelayedAdmin(WorkAdmin):
         (_("Run"), {"fields": ("attempts", "delivery")}),
     )
 
+    def has_run_now_permission(self, request: HttpRequest) -> bool:
+        """Return whether this person may let jobs run before their time."""
+        return self.may(request, RUN_NOW)
+
     def has_discard_permission(self, request: HttpRequest) -> bool:
         """Return whether this person may discard jobs."""
         return self.may(request, DISCARD)
 
     def standing(self, row: Any) -> Standing:
         """Return what it waits for."""
-        return waiting.later(row, row.situation)
+        stands = waiting.with_code(waiting.later(row, row.situation), has_code=row.found_task is not None)
+        if stands.kind is Kind.WAITING and row.reason == Delayed.Reason.RETRY:
+            return replace(stands, reason=f"{stands.reason} {job_words.next_attempt(row, row.found_task)}")
+        return stands
 
     @admin.display(description=_("due at"))
     def due(self, obj: Any) -> str:
@@ -190,6 +153,7 @@ class ArchivedAdmin(WorkAdmin):
     """What finished."""
 
     heavy = ("payload", "errors", "constraints", "result")
+    may_hold = False
     reach = "finished_at"
     list_display = ("job", "task_path", "queue", "state", "ran_for", "attempts", "finished")
     list_filter = (field_filter("outcome", _("outcome")), EventsFilter, EventFilter, BatchFilter, FarQueueFilter)

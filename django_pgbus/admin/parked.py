@@ -1,4 +1,4 @@
-"""Parked jobs: what each waits for, since when, and the decision to discard one."""
+"""Parked jobs: what each waits for, since when, and what may be decided about it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import contents, words
-from django_pgbus.admin.jobs import DISCARD, WORK
+from django_pgbus.admin.job_decisions import DISCARD, RUN_NOW
+from django_pgbus.admin.jobs import WORK
 from django_pgbus.admin.lists import ChoiceFilter, FarQueueFilter, GivenFilter
 from django_pgbus.admin.work import BatchFilter, WorkAdmin
 from django_pgbus.concurrency.models import BlockedExecution, Semaphore
@@ -50,8 +51,8 @@ class KeyFilter(GivenFilter):
 class ParkedAdmin(WorkAdmin):
     """Who waits for a slot or for a uniqueness key."""
 
-    decisions = (DISCARD,)
-    actions = (DISCARD.as_action(),)
+    decisions = (RUN_NOW, DISCARD)
+    actions = (RUN_NOW.as_action(), DISCARD.as_action())
     heavy = ("payload", "errors")
     reach = "parked_at"
     seen_by = "parked_at"
@@ -63,6 +64,10 @@ class ParkedAdmin(WorkAdmin):
         (_("Parked"), {"fields": ("what", "key_text", "limited_by", "since", "due", "enqueued")}),
         (_("Run"), {"fields": ("queue", "priority", "attempts", "delivery")}),
     )
+
+    def has_run_now_permission(self, request: HttpRequest) -> bool:
+        """Return whether this person may let jobs run before their time."""
+        return self.may(request, RUN_NOW)
 
     def has_discard_permission(self, request: HttpRequest) -> bool:
         """Return whether this person may discard jobs."""
@@ -76,7 +81,7 @@ class ParkedAdmin(WorkAdmin):
 
     def standing(self, row: Any) -> Standing:
         """Return what it waits for."""
-        return waiting.parked(row, row.situation)
+        return waiting.with_code(waiting.parked(row, row.situation), has_code=row.found_task is not None)
 
     def finish_page(self, request: HttpRequest, context: dict[str, Any]) -> None:
         """Add the way to the locks."""

@@ -18,8 +18,11 @@ from django.utils.translation import gettext_lazy as _
 from django_pgbus.admin import contents, event_contents, words
 from django_pgbus.admin.event_copies import EventCopiesAdmin, is_copy
 from django_pgbus.admin.event_filters import NEWEST_EVENTS, by_event, of_event, parsed_event
+from django_pgbus.admin.holds import held
+from django_pgbus.admin.job_tabs import tab_of, tabs
 from django_pgbus.admin.lists import GivenFilter
 from django_pgbus.admin.shown import shown_path, shown_standing
+from django_pgbus.admin.timeline import timeline
 from django_pgbus.batches.models import Batch
 from django_pgbus.concurrency.models import BlockedExecution
 from django_pgbus.conf import database
@@ -65,6 +68,7 @@ class WorkAdmin(EventCopiesAdmin):
     """The page of jobs in one of their places; one that moved on is found where it is now."""
 
     heavy: ClassVar[tuple[str, ...]] = ("payload", "errors", "constraints")
+    may_hold: ClassVar[bool] = True  # a slot or a key: what is done with holds nothing
     search_fields = ("id",)  # shows the field; get_search_results does the search
     search_help_text = _("An ID, that of an event too, or part of a path or topic")
     sortable_by: ClassVar[tuple[str, ...]] = ("job",)
@@ -97,9 +101,10 @@ class WorkAdmin(EventCopiesAdmin):
         return queryset.filter(Q(task__icontains=term) | Q(topic__icontains=term)), False
 
     def finish_list(self, request: HttpRequest, context: dict[str, Any]) -> None:
-        """Say where a job is whose ID was searched for and which is not in this list."""
+        """Add the other states; say where a job is whose ID was searched for and which is not in this list."""
         super().finish_list(request, context)
         listed: Any = context["cl"]
+        context["pgbus_tabs"] = tabs(self, request, tab_of(self, request))
         if not listed.result_list and (pk := parsed_id(listed.query.strip())):
             context["pgbus_elsewhere"] = self._elsewhere(request, pk)
 
@@ -161,8 +166,11 @@ class WorkAdmin(EventCopiesAdmin):
             "title": gettext("Job %(id)s") % {"id": job.pk},
             "subtitle": words.showable(job.task if job.topic is None else f"{job.topic} → {job.task}"),
             "pgbus_standing": job.standing,
-            "pgbus_buttons": self.buttons(request, job.pk),
+            "pgbus_buttons": self.buttons(request, job.pk, job),
             "pgbus_attempts": self._attempts(job),
+            "pgbus_timeline": timeline(job, _failed_attempts(job)),
+            "pgbus_held": held(self, request, job) if self.may_hold else [],
+            "pgbus_waits": isinstance(job, BlockedExecution),
         }
 
     def _attempts(self, job: Any) -> list[dict[str, Any]]:

@@ -71,6 +71,20 @@ def make_due(queues: Sequence[str], limit: int = BATCH) -> tuple[set[str], set[s
     return {key for waits_for, key in rows if waits_for == "semaphore"}, {k for w, k in rows if w == "key"}
 
 
+def make_due_now(ids: Sequence[int]) -> tuple[set[int], set[str], set[str]]:
+    """
+    Make candidates of these parked tasks though their time has not come; return (ids, semaphores, uniqueness keys).
+
+    Locks: blocked_executions.
+    """
+    rows = sql.MAKE_DUE_NOW.tuples(ids=list(ids)) if ids else []
+    return (
+        {id for id, _, _ in rows},
+        {key for _, waits_for, key in rows if waits_for == "semaphore"},
+        {key for _, waits_for, key in rows if waits_for == "key"},
+    )
+
+
 def promote_for_keys(keys: Sequence[str]) -> tuple[list[Any], dict[str, tuple[int, str]], list[tuple[str, int]]]:
     """
     Let the best that waits for each of these uniqueness keys go, and return the rows now in the line.

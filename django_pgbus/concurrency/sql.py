@@ -328,6 +328,27 @@ MAKE_DUE = Statement(
     locks=("blocked_executions",),
 )
 
+# The same for tasks that a person names.
+MAKE_DUE_NOW = Statement(
+    sql="""
+    WITH mine AS (
+        SELECT waiting.id
+        FROM pgbus_blocked_executions AS waiting
+        WHERE waiting.id = ANY (%(ids)s::bigint[])
+          AND waiting.due_at IS NOT NULL
+        ORDER BY waiting.id
+        FOR UPDATE OF waiting
+    )
+    UPDATE pgbus_blocked_executions AS blocked
+    SET due_at = NULL,
+        parked_at = statement_timestamp()
+    FROM mine
+    WHERE blocked.id = mine.id
+    RETURNING blocked.id, blocked.waits_for, blocked.key
+    """,
+    locks=("blocked_executions",),
+)
+
 FIND_DUE_QUEUES = Statement(
     sql="""
     WITH RECURSIVE used AS (

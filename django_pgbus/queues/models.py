@@ -120,7 +120,11 @@ class Message(Work):
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
         default_permissions = ("view",)
-        permissions = [("discard_job", _("Can discard jobs")), ("hand_back_job", _("Can hand back jobs"))]
+        permissions = [
+            ("discard_job", _("Can discard jobs")),
+            ("hand_back_job", _("Can hand back jobs")),
+            ("run_job_now", _("Can run jobs before their time")),
+        ]
         # No index may contain lease, delivery or attempts: a claim would no longer be a HOT update.
         indexes = [
             models.Index(fields=["queue", "priority", "suspect", "position"], name="pgbus_messages_line"),

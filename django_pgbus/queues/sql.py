@@ -102,6 +102,35 @@ MOVE_DUE = Statement(
     locks=("delayed",),
 )
 
+# The same for jobs that a person names, due or not; one that a mover has locked has gone when it lets go.
+RUN_NOW = Statement(
+    sql="""
+    WITH mine AS (
+        SELECT delayed.id
+        FROM pgbus_delayed AS delayed
+        WHERE delayed.id = ANY (%(ids)s::bigint[])
+        ORDER BY delayed.id
+        FOR UPDATE OF delayed
+    ), gone AS (
+        DELETE FROM pgbus_delayed AS delayed
+        USING mine
+        WHERE delayed.id = mine.id
+        RETURNING delayed.id, delayed.queue, delayed.priority, delayed.task, delayed.backend, delayed.payload,
+                  delayed.delivery, delayed.attempts, delayed.errors,
+                  delayed.constraints, delayed.batch_id, delayed.event_id, delayed.topic, delayed.enqueued_at,
+                  delayed.due_at
+    )
+    INSERT INTO pgbus_messages (id, queue, priority, task, backend, payload, delivery, attempts, errors,
+                                constraints, batch_id, event_id, topic, enqueued_at)
+    SELECT id, queue, priority, task, backend, payload, delivery, attempts, errors, constraints, batch_id,
+           event_id, topic, enqueued_at
+    FROM gone
+    ORDER BY due_at, id
+    RETURNING id, queue, priority, suspect, position
+    """,
+    locks=("delayed",),
+)
+
 # --- from the line to a worker ------------------------------------------------------------------------
 
 # Locks exactly what it returns: nothing above the inner LIMIT sorts, and the outer LIMIT stops the inner one.
@@ -752,6 +781,19 @@ MARK_DISCARD = Statement(
     RETURNING message.id
     """,
     locks=("messages",),
+)
+
+# What a worker has, as a person saw it: not what was claimed since, nor what is being discarded.
+RUNNING_AS_SEEN = Statement(
+    sql="""
+    SELECT message.id, message.delivery
+    FROM pgbus_messages AS message
+    WHERE message.id = ANY (%(ids)s::bigint[])
+      AND message.leased_until IS NOT NULL
+      AND NOT message.discard_requested
+      AND (%(seen_at)s::timestamptz IS NULL OR message.claimed_at <= %(seen_at)s::timestamptz)
+    ORDER BY message.id
+    """
 )
 
 WAITING_OR_RUNNING = Statement(

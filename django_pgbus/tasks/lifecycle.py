@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import datetime
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -44,6 +45,7 @@ from django_pgbus.tasks.outcomes import (
     PickedUp,
     PutOff,
     Redriven,
+    RunNow,
     Success,
 )
 from django_pgbus.tasks.sql import FIND
@@ -477,6 +479,30 @@ def move_due(queues: Sequence[str]) -> list[tuple[str, int, bool, int]]:
     return moved
 
 
+def run_now(ids: Iterable[int]) -> RunNow:
+    """
+    Let tasks that wait for their time wait no longer, and return where each is now.
+
+    What is delayed goes into the line as if it were due: fresh position, attempts and history as they are, with the slot
+    and the key that it kept. One that is parked until it is due asks for its slot or key now. Others are left alone.
+    Locks: delayed, blocked_executions.
+    """
+    asked = frozenset(ids)
+    wanted = sorted(asked)
+
+    def transition() -> tuple[list[Any], set[int]]:
+        with transaction.atomic(using=database()):
+            moved = sql.RUN_NOW.rows(ids=wanted)
+            candidates, semaphores, unique_keys = parked.make_due_now(wanted)
+            let_in_after_commit(semaphores, unique_keys)
+            return moved, candidates
+
+    moved, candidates = retrying(transition)
+    wake.wake_after_commit((row.queue, row.priority, row.suspect, row.position) for row in moved)
+    in_line = frozenset(row.id for row in moved)
+    return RunNow(in_line=in_line, parked=frozenset(candidates), left=asked - in_line - candidates)
+
+
 def hand_back(pairs: Iterable[tuple[int, int]], *, even_running: bool = False) -> list[int]:
     """
     Put (id, delivery) back into the line, no attempt counted, and return those that were still held.
@@ -486,6 +512,19 @@ def hand_back(pairs: Iterable[tuple[int, int]], *, even_running: bool = False) -
     Locks: messages, semaphore_slots, uniqueness_keys, processed_events.
     """
     return _return(sorted((id, delivery, False, False) for id, delivery in pairs), keeps_claims=even_running)
+
+
+def hand_back_running(ids: Iterable[int], seen_at: datetime | None = None) -> list[int]:
+    """
+    Take tasks from the workers that run them and put them back into the line, no attempt counted; return which.
+
+    Their runs are fenced out: they can store nothing, and stop where they can once their worker's next beat tells it. Until
+    then another run may go on beside them. What was claimed after `seen_at` (a time of the database) is left alone, and
+    so is what is being discarded.
+    Locks: messages, semaphore_slots, uniqueness_keys.
+    """
+    rows = retrying(lambda: sql.RUNNING_AS_SEEN.rows(ids=sorted(set(ids)), seen_at=seen_at))
+    return hand_back([(row.id, row.delivery) for row in rows], even_running=True)
 
 
 def reap(held: Iterable[HeldMessage]) -> list[int]:

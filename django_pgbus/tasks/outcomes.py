@@ -145,3 +145,12 @@ class Discarded:
     settled: frozenset[int]
     marked: frozenset[int]
     gone: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNow:
+    """Which tasks are in the line now, which are parked and ask for what they need, and which had no time to wait for."""
+
+    in_line: frozenset[int]
+    parked: frozenset[int]
+    left: frozenset[int]

@@ -7,7 +7,7 @@ One answer for everybody who asks: it is made of a job's own row, the pauses and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, Protocol
@@ -113,6 +113,11 @@ FOR_A_SLOT: Final = _(
 )
 FOR_A_KEY: Final = _("Another job that is running, or a batch, holds its key. It is let in when that one has ended.")
 
+NO_CODE: Final = _(
+    "There is no code at its path: the task was renamed or removed, or is not deployed here yet. A worker that finds none "
+    "either counts each run as a failed attempt."
+)
+
 WHY_LATER: Final = {"scheduled": SCHEDULED, "retry": RETRY, "snoozed": SNOOZED, "owned": OWNED}
 STATE_LATER: Final = {
     "scheduled": _("scheduled"),
@@ -161,6 +166,13 @@ def parked(job: Blocked, now: Situation) -> Standing:
     if job.waits_for == "key":
         return Standing(kind=Kind.WAITING, state=_("waits for its key"), reason=FOR_A_KEY)
     return Standing(kind=Kind.WAITING, state=_("waits for a slot"), reason=FOR_A_SLOT)
+
+
+def with_code(standing: Standing, *, has_code: bool) -> Standing:
+    """Return how a job stands, or, if it would run and cannot since nothing is found at its path, that."""
+    if has_code or standing.kind is not Kind.READY:
+        return standing
+    return replace(standing, kind=Kind.LOST, state=_("no code"), reason=NO_CODE)
 
 
 def _unserved(queue: str, now: Situation) -> Text:

@@ -72,7 +72,19 @@ OF_A_STREAM = [
        FROM generate_series(1, %s) AS n""",
 ]
 LISTS = {
-    "message": ["", "?state=ready", "?state=running", "?queue=q1", "?q=import", "?q=nothing", "?q=1", "?o=1"],
+    "message": [
+        "",
+        "?q=import",
+        "?q=nothing",
+        "?q=1",
+        "?q=k1",
+        "?below=900",
+        "?state=ready",
+        "?state=running",
+        "?queue=q1",
+        "?o=1",
+        "?o=-1&q=import",
+    ],
     "delayed": ["", "?reason=retry", "?reason=snoozed", "?queue=q1", "?q=import", "?q=nothing"],
     "archived": ["", "?outcome=discarded", "?queue=q1", "?q=import", "?q=nothing", "?o=6"],
     "deadletter": ["", "?reason=gave_up", "?queue=q1", "?q=import", "?q=nothing", "?o=4"],
@@ -149,7 +161,7 @@ def test_twenty_thousand_rows_take_as_many_queries_as_ten(admin_client: Client) 
     seed(20_000)
     many = {address: len(sent) for address, sent in asked(admin_client).items()}
     assert many == few
-    assert max(many.values()) <= 16
+    assert max(many.values()) <= 25
 
 
 def test_nothing_counts_without_an_end(admin_client: Client) -> None:
@@ -172,8 +184,8 @@ def test_a_page_that_takes_too_long_says_so(admin_client: Client, monkeypatch: p
     monkeypatch.setattr(bounds, "PATIENCE", 50)
     monkeypatch.setattr("django_pgbus.queues.stats.names", slow)
     monkeypatch.setattr("django_pgbus.queues.stats.queues", slow)
-    for name in ("message", "queuestate"):
-        response = admin_client.get(reverse(f"admin:pgbus_{name}_changelist"))
+    for name, query in (("message", {"o": "-1"}), ("queuestate", {})):
+        response = admin_client.get(reverse(f"admin:pgbus_{name}_changelist", query=query))
         assert response.status_code == 503
         assert "told to stop" in response.content.decode()
     assert (

@@ -134,7 +134,9 @@ def test_a_job_that_is_parked_is_found_from_the_other_pages(places: Places, admi
     response = admin_client.get(reverse("admin:pgbus_message_change", args=[pk]), follow=True)
     assert response.redirect_chain[-1][0] == reverse(f"admin:pgbus_{MODEL}_change", args=[pk])
     assert told(response) == [f"Job {pk} is parked."]
-    text = admin_client.get(reverse("admin:pgbus_message_changelist", query={"q": pk})).content.decode()
+    text = admin_client.get(
+        reverse("admin:pgbus_message_changelist", query={"q": pk, "state": "ready"})
+    ).content.decode()
     assert f"Job {pk} is parked." in text
 
 

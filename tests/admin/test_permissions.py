@@ -76,10 +76,13 @@ VIEWS = {
     "worker": "view_worker",
 }
 DECISIONS = {
+    ("message", "hand_back"): "hand_back_job",
     ("message", "discard"): "discard_job",
+    ("delayed", "run_now"): "run_job_now",
     ("delayed", "discard"): "discard_job",
     ("deadletter", "redrive"): "redrive_dead_letter",
     ("deadletter", "discard"): "discard_dead_letter",
+    ("blockedexecution", "run_now"): "run_job_now",
     ("blockedexecution", "discard"): "discard_job",
     ("subscription", "unbind"): "unbind_subscription",
     ("streamlog", "pause"): "pause_group",
@@ -97,9 +100,7 @@ DECISIONS = {
     ("queuestate", "resume"): "pause_queue",
 }
 LOCKS = ("semaphore", "changelist")  # seen with either of two permissions
-ALL = sorted(
-    {*VIEWS.values(), *DECISIONS.values(), "view_uniquenesskey", "view_slot", "view_processedevent", "hand_back_job"}
-)
+ALL = sorted({*VIEWS.values(), *DECISIONS.values(), "view_uniquenesskey", "view_slot", "view_processedevent"})
 
 
 def urls() -> list[tuple[str, str]]:
@@ -239,6 +240,8 @@ def test_decisions_are_offered_only_to_those_who_may(model: str, places: Places,
         text = client.get(page).content.decode()
         assert "/discard/" not in text
         assert "/redrive/" not in text
+        assert "/run_now/" not in text
+        assert "/hand_back/" not in text
         assert "/pause/" not in text
         assert "/release/" not in text
         assert "/unbind/" not in text

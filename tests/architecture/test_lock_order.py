@@ -109,7 +109,8 @@ class World:
         self.limited_dead = enqueue(unique_or_error, "dead")
         for key in ("limit-runs", "limit-silent", "limit-gone"):
             enqueue(one, key)
-        make_parked_due(enqueue(one, "limit-runs", after=3600))
+        self.parked_until_due = enqueue(one, "limit-runs", after=3600)
+        make_parked_due(self.parked_until_due)
         by_id = {delivery.id: delivery for delivery in claim()}
         lifecycle.pick_up([by_id[id] for id in [*running, self.handed_back, self.limited_dead]])
         self.limited_running, self.limited_failing, self.silent, self.over, self.gone = (by_id[id] for id in running)
@@ -209,6 +210,10 @@ CALLS: dict[str, Callable[[World], Any]] = {
     "discard_parked": lambda w: lifecycle.discard_parked("limit-runs"),
     "claim": lambda w: lifecycle.claim(Line(), [DEFAULT], 10, uuid.uuid4(), LEASE),
     "move_due": lambda w: lifecycle.move_due(["default"]),
+    "run_now": lambda w: lifecycle.run_now([w.snoozed.id, w.parked_until_due, w.ready]),
+    "hand_back_running": lambda w: lifecycle.hand_back_running(
+        [w.running.id, w.marked.id, w.limited_running.id, w.event_running.id]
+    ),
     "hand_back": lambda w: lifecycle.hand_back(
         pairs(w.running, w.marked, w.limited_running, w.event_running, w.event_marked)
     ),

@@ -61,6 +61,7 @@ def a_busy_shop() -> Shop:
     retrying = a_delayed(
         queue="imports",
         reason="retry",
+        enqueued_at=minutes_ago,
         due_at=now() + timedelta(seconds=18),
         attempts=2,
         delivery=2,
@@ -93,6 +94,7 @@ def a_busy_shop() -> Shop:
         queue="imports",
         payload=payload(1043, placed_on="1997-02-30", quantity=2),
         worker=worker.id,
+        enqueued_at=minutes_ago,
         died_at=now(),
         errors=[error(attempt=attempt, worker=str(worker.id)) for attempt in range(1, 6)],
     )

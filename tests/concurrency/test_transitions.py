@@ -318,6 +318,30 @@ TABLE = {
         start=Job.claimed, do=lambda job: hand_back(job.delivery), place="ready", delivery=1, attempts=0,
         slot="NULL", until=True, executing=False, promotes=False,
     ),
+    "hand back by a person": Row(
+        start=Job.started, do=lambda job: lifecycle.hand_back_running([job.id]), place="ready", delivery=1, attempts=0,
+        slot="NULL", until=True, executing=False, promotes=False,
+    ),
+    "hand back by a person, marked": Row(
+        start=Job.marked, do=lambda job: lifecycle.hand_back_running([job.id]), place="running", delivery=0, attempts=1,
+        slot="set", until=True, executing=True, promotes=False,
+    ),
+    "run now, delayed": Row(
+        start=Job.delayed, do=lambda job: lifecycle.run_now([job.id]), place="ready", delivery=0, attempts=1,
+        slot="NULL", until=True, executing=False, promotes=False,
+    ),
+    "run now, parked until due": Row(
+        start=Job.parked_until_due, do=lambda job: (lifecycle.discard([job.behind]), lifecycle.run_now([job.id])),
+        place="ready", delivery=0, attempts=0, slot="NULL", until=True, executing=False,
+    ),
+    "run now, parked until due, slot busy": Row(
+        start=Job.parked_until_due, do=lambda job: lifecycle.run_now([job.id]), place="parked", delivery=0, attempts=0,
+        slot="-", until=True, executing=False, promotes=True,
+    ),
+    "run now, parked": Row(
+        start=Job.parked, do=lambda job: lifecycle.run_now([job.id]), place="parked", delivery=0, attempts=0,
+        slot="-", until=True, executing=False,
+    ),
     "child reaped, started": Row(
         start=Job.started, do=Job.reap, place="ready", delivery=1, attempts=1,
         slot="NULL", until=True, executing=False, promotes=False,
