@@ -107,6 +107,36 @@ def test_on_confirmations_and_in_what_they_tell(evil: dict[str, Any], admin_clie
         harmless(admin_client, reverse("admin:index"))  # recent actions
 
 
+def test_on_the_list_of_all_jobs_and_what_it_asks_and_tells(evil: dict[str, Any], admin_client: Client) -> None:
+    """The key holds a slot here, too: it is found, named, linked and told of."""
+    rows.a_slot(evil["delayed"].pk, EVIL)
+    rows.a_lock(evil["ready"].pk, EVIL)
+    path = reverse("admin:pgbus_message_changelist")
+    for query in ("", f"?{urlencode({'q': EVIL})}", f"?q={evil['archived'].pk}"):
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in harmless(admin_client, path + query)
+    chosen = [evil[which].pk for which in ("ready", "running", "delayed", "dead", "parked")]
+    for decision in ("run_now", "hand_back", "redrive", "discard"):
+        asked = harmless(admin_client, path, data={"action": decision, "_selected_action": chosen, "index": 0})
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in asked
+        admin_client.post(path, {"action": decision, "_selected_action": chosen, "post": "yes"})
+        harmless(admin_client, path)
+        harmless(admin_client, reverse("admin:index"))  # recent actions
+
+
+def test_on_the_page_that_shows_how_far_a_decision_is(
+    evil: dict[str, Any], admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("decisions", "bounds"):
+        monkeypatch.setattr(f"django_pgbus.admin.{module}.LIMIT", 1)
+    for _ in range(3):
+        rows.a_dead_letter(task=EVIL, queue=EVIL)
+    path = reverse("admin:pgbus_deadletter_changelist", query={"queue": EVIL})
+    data = {"action": "discard", "_selected_action": 0, "select_across": 1, "post": "yes", "seen": EVIL}
+    numbers = {"total": 4, "done": 0, "left": 0, "after": 0, "about": EVIL}
+    assert "1 of 4 done." in harmless(admin_client, path, data={**data, **numbers})
+    harmless(admin_client, reverse("admin:index"))  # recent actions
+
+
 def test_on_the_page_of_locks_and_what_it_asks_and_tells(evil: dict[str, Any], admin_client: Client) -> None:
     rows.a_limit(EVIL, 2)
     rows.a_limit("sha256:0", name=EVIL)
