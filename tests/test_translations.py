@@ -8,12 +8,16 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 
 import polib
 import pytest
 from django.apps import apps
 from django.utils import translation
+from django.utils.formats import date_format
+
+from django_pgbus.admin import words
 
 PACKAGE = Path(__file__).parents[1] / "django_pgbus"
 LANGUAGES = {"de": "nplurals=2; plural=(n != 1);", "fr": "nplurals=2; plural=(n > 1);"}
@@ -153,3 +157,14 @@ def test_django_finds_the_catalogs() -> None:
         "fr": "Travaux en arrière-plan",
         "fr-ca": "Travaux en arrière-plan",
     }
+
+
+@pytest.mark.parametrize(
+    ("language", "name"), [("en", "DATE_FORMAT"), ("de", "SHORT_DATE_FORMAT"), ("fr", "SHORT_DATE_FORMAT")]
+)
+def test_dates_are_as_short_as_the_language_allows(language: str, name: str) -> None:
+    at = datetime(2026, 11, 30, 21, 21, 8)
+    with translation.override(language):
+        assert words.moment(at) == f"{date_format(at, name)} 21:21:08".replace(
+            " ", "\u00a0", 2 if language == "en" else 0
+        )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 from django.utils.formats import date_format, number_format
 from django.utils.timezone import is_aware, localtime
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext_lazy
 
 from django_pgbus.queues.stats import Count
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
+# SHORT_DATE_FORMAT where it reads well: "30.11.2026" in German, but 11/30/2026 in English, which half the world misreads.
+DATES: Final = pgettext_lazy("a date format of Django that fits tables", "DATE_FORMAT")
 
 
 def number(value: int) -> str:
@@ -28,7 +31,7 @@ def moment(at: datetime | None) -> str:
     if at is None:
         return ""
     local = localtime(at) if is_aware(at) else at
-    return f"{_unbroken(date_format(local, 'DATE_FORMAT'))} {local:%H:%M:%S}"
+    return f"{_unbroken(date_format(local, str(DATES)))} {local:%H:%M:%S}"
 
 
 def clock(at: datetime | None) -> str:
