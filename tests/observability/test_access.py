@@ -98,7 +98,8 @@ def test_who_is_not_active_any_more_is_unknown(login: Login) -> None:
 
 def test_a_wrong_token_is_refused_whoever_is_signed_in(login: Login) -> None:
     client = login("view_worker")
-    assert client.get(METRICS, headers={"Authorization": "Bearer wrong"}).status_code == 401
+    for wrong in ("Bearer wrong", "Bearer ", "Bearer"):
+        assert client.get(METRICS, headers={"Authorization": wrong}).status_code == 401
     assert client.get(METRICS, headers={"Authorization": "Basic of-the-proxy"}).status_code == 200
 
 
