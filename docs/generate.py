@@ -855,9 +855,9 @@ What `/pgbus/api/metrics` and AppSignal tell; how to get at them, and what to do
 Zero is told, not left out. A metric marked *at least* stops counting at a bound, so that a backlog of millions costs no more
 than one of thousands: ten thousand for each queue and place (a thousand where there are a hundred queues), a million for
 parked jobs and slots, a hundred thousand for uniqueness keys.
-`pgbus_scrape_lower_bounds` says for how many samples that is so now. At most 500 queues or groups (in the order of their
-names) and tasks (the busiest) get series of their own; `pgbus_series_left_out` counts the others. Arguments and keys of
-tasks never appear, nor does a topic."""
+`pgbus_scrape_lower_bounds` says for how many samples that is so now. At most 500 queues, fifty streams with twenty groups
+each (in the order of their names) and 500 tasks (the busiest) get series of their own; `pgbus_series_left_out` counts the
+others. Arguments and keys of tasks never appear, nor does a topic."""
 
 
 def _signals_page() -> str:

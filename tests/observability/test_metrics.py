@@ -69,6 +69,15 @@ def test_queues() -> None:
 
 
 @pytest.mark.django_db
+def test_a_job_that_is_delayed_has_no_age() -> None:
+    rows.a_delayed(queue="mail", due_at=rows.now() + timedelta(days=1), enqueued_at=ago(days=1))
+    found = Scraped()
+    assert found.value("pgbus_queue_delayed", "mail") == 1
+    assert found.value("pgbus_queue_oldest_claimable_age_seconds", "mail") == 0
+    assert found.value("pgbus_queue_oldest_due_age_seconds", "mail") == 0
+
+
+@pytest.mark.django_db
 def test_nothing_is_a_value() -> None:
     QueueState.objects.create(queue="idle")
     found = Scraped()
@@ -319,6 +328,7 @@ def test_the_guide_names_what_there_is() -> None:
     text = text_of("guides/monitoring.md")
     named = set(re.findall(r"\bpgbus_\w+", text.replace("/etc/prometheus/pgbus_token", "").replace("pgbus_doctor", "")))
     extra = {"pgbus_queue_visible_depth", "pgbus_queue_latency", "pgbus_total_queues", "pgbus_active_processes"}
+    named = {re.sub(r"_bucket$", "", name) for name in named}
     assert named <= declared | extra | {"pgbus_throughput_rate"}
     assert extra <= named
 
