@@ -8,7 +8,7 @@ fixed number of times, whatever there is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -76,7 +76,8 @@ class JobDetails:
     """
     All of one job, wherever it is: `place` is `line`, `delayed`, `parked`, `done` or `dead`.
 
-    `payload`, `constraints`, `errors` and `result` are JSON as it is stored. `now` is the database's clock.
+    `payload`, `constraints`, `errors` and `result` are JSON as it is stored; the repr holds no arguments. `now` is the
+    database's clock.
     """
 
     place: str
@@ -92,9 +93,9 @@ class JobDetails:
     event_id: UUID | None
     topic: str | None
     enqueued_at: datetime
-    payload: str
+    payload: str = field(repr=False)
     constraints: str | None
-    errors: str | None
+    errors: str | None = field(repr=False)
     position: int
     suspect: bool
     discard_requested: bool
@@ -106,7 +107,7 @@ class JobDetails:
     waits_for: str
     key: str
     semaphore: str | None
-    result: str | None
+    result: str | None = field(repr=False)
     started_at: datetime | None
     ended_at: datetime | None
     now: datetime

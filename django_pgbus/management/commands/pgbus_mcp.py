@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Any
 
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
+
+from django_pgbus.observability.mcp.extra import require
 
 
 class Command(BaseCommand):
@@ -19,8 +21,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Serve."""
-        if find_spec("mcp") is None:
-            raise CommandError('The MCP server needs an extra: pip install "django-pgbus[mcp]".')
+        try:
+            require()
+        except ImproperlyConfigured as error:
+            raise CommandError(str(error)) from error
         from django_pgbus.observability.mcp.stdio import serve
 
         serve()

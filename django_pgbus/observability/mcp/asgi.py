@@ -22,11 +22,16 @@ from typing import Any, Final
 from django.conf import settings
 from django.core.exceptions import SuspiciousOperation
 from django.core.handlers.asgi import ASGIRequest
-from django.utils.crypto import constant_time_compare
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from django_pgbus.conf import get_settings
-from django_pgbus.observability.mcp.server import build
+from django_pgbus.observability.access import bearer, is_token
+from django_pgbus.observability.mcp.extra import require
+
+require()  # before what needs it is imported
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager  # noqa: E402
+
+from django_pgbus.observability.mcp.server import build  # noqa: E402
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -36,7 +41,6 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 # It says of every request that it has started; whoever wants to read that can still ask for it.
 logging.getLogger("mcp.server.streamable_http_manager").setLevel(logging.WARNING)
 
-SCHEME: Final = "bearer"
 CHALLENGE: Final = 'Bearer realm="pgbus"'
 Refusal = tuple[int, str, dict[str, str]]
 
@@ -77,10 +81,10 @@ def _refusal(scope: Scope) -> Refusal | None:
     origin = request.headers.get("Origin")
     if origin is not None and origin != f"{request.scheme}://{host}" and origin not in settings.CSRF_TRUSTED_ORIGINS:
         return 403, "Another site asks.", {}
-    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-    if scheme.lower() != SCHEME:
+    given = bearer(request)
+    if given is None:
         return 401, "A bearer token is needed.", {"WWW-Authenticate": CHALLENGE}
-    if not constant_time_compare(given.strip(), token):
+    if not is_token(given, token):
         return 401, "This is not the token.", {"WWW-Authenticate": f'{CHALLENGE}, error="invalid_token"'}
     return None
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from importlib import import_module
 from typing import Any, Final
@@ -59,9 +59,9 @@ class Carried:
     `payload` holds the arguments of a task, or what an event says and its headers; `result` is None where there is none.
     """
 
-    payload: str
-    result: str | None
-    attempts: list[Attempt]
+    payload: str = field(repr=False)
+    result: str | None = field(repr=False)
+    attempts: list[Attempt] = field(repr=False)
 
 
 def may_tell(include_payload: bool) -> bool:  # noqa: FBT001  (as the tool was asked)

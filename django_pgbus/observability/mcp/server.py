@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -71,7 +72,7 @@ def answer(name: str, given: dict[str, Any] | None) -> CallToolResult:
     except DatabaseError as error:
         return _refused(_of_database(tool, error))
     except Exception as error:
-        logger.exception("%s could not be answered.", tool.name)
+        _log(tool, error)
         return _refused(f"It could not be answered: {type(error).__name__}. The log of the server says more.")
     return CallToolResult(
         content=[TextContent(type="text", text=json.dumps(told, ensure_ascii=False))], structured_content=told
@@ -96,8 +97,13 @@ def _of_database(tool: Tool, error: DatabaseError) -> str:
         return "The database cannot be reached."
     if sqlstate(error) in MISSING:
         return "The tables of pgbus are not there, or not as this version knows them: `manage.py migrate` was not run."
-    logger.error("%s could not be answered.", tool.name, exc_info=error)
+    _log(tool, error)
     return f"The database could not answer: {type(error).__name__}. The log of the server says more."
+
+
+def _log(tool: Tool, error: Exception) -> None:
+    """Say what nobody foresaw, without its frames: error trackers would send what a job carries, which stands in them."""
+    logger.error("%s could not be answered.\n%s", tool.name, "".join(traceback.format_exception(error)))
 
 
 def _refused(text: str) -> CallToolResult:

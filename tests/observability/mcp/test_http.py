@@ -189,12 +189,12 @@ def test_a_browser_asks_from_our_own_site_only(application: Any, settings: Any, 
 
 
 def test_the_token_is_compared_in_constant_time(application: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from django_pgbus.observability.mcp import asgi
+    from django_pgbus.observability import access
 
     compared = []
-    monkeypatch.setattr(asgi, "constant_time_compare", lambda *both: compared.append(both) or False)
+    monkeypatch.setattr(access.secrets, "compare_digest", lambda *both: compared.append(both) or False)
     assert post(application, KNOWN).status_code == 401
-    assert compared == [(TOKEN, TOKEN)]
+    assert compared == [(TOKEN.encode(), TOKEN.encode())]
 
 
 # --- where it stands -----------------------------------------------------------------------------------

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import connection
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from django_pgbus.management.commands import pgbus_mcp
+from django_pgbus.observability.mcp import asgi, extra
 from django_pgbus.observability.mcp.tools import TOOLS
 from tests.admin import rows
 from tests.admin.conftest import Places
@@ -129,9 +132,18 @@ def test_what_is_no_question_ends_nothing() -> None:
 
 
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pgbus_mcp, "find_spec", lambda name: None)
-    with pytest.raises(CommandError, match=r'pip install "django-pgbus\[mcp\]"'):
-        call_command("pgbus_mcp", stdout=StringIO())
+    for found in (None, "1.27.0"):
+
+        def version(name: str, found: str | None = found) -> str:
+            if found is None:
+                raise PackageNotFoundError(name)
+            return found
+
+        monkeypatch.setattr(extra, "version", version)
+        with pytest.raises(CommandError, match=r'version 2; .* Run: pip install "django-pgbus\[mcp\]"'):
+            call_command("pgbus_mcp", stdout=StringIO())
+        with pytest.raises(ImproperlyConfigured, match="not installed" if found is None else "mcp 1.27.0 is installed"):
+            importlib.reload(asgi)
 
 
 def test_nothing_else_of_pgbus_imports_it() -> None:
