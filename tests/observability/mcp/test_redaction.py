@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,16 +33,36 @@ def errors(traceback: str = TRACE) -> list[dict[str, Any]]:
     return [rows.error(traceback=traceback, exception="builtins.ValueError")]
 
 
+def texts(told: Any) -> Iterator[str]:
+    """Yield what stands in an answer as it is meant: a document within a text is read, lest a secret hides in escapes."""
+    match told:
+        case dict():
+            for key, inner in told.items():
+                yield from texts(key)
+                yield from texts(inner)
+        case list():
+            for inner in told:
+                yield from texts(inner)
+        case str():
+            yield told
+            with contextlib.suppress(ValueError):
+                document = json.loads(told)
+                if document != told:
+                    yield from texts(document)
+        case _:
+            yield str(told)
+
+
 @dataclass
 class Planted:
     questions: list[tuple[str, dict[str, Any]]]
 
     def told(self, **more: Any) -> str:
         """Return everything that every tool says."""
-        said = []
+        said: list[str] = []
         for tool, given in self.questions:
             asked = more if "include_payload" in TOOLS[tool].asked.model_fields else {}
-            said.append(json.dumps(ask(tool, **given, **asked), ensure_ascii=False))
+            said += texts(ask(tool, **given, **asked))
         return "\n".join(said)
 
 
