@@ -54,8 +54,7 @@ def test_every_job_is_told_once_however_far_a_page_looks(
 
 @pytest.mark.parametrize(
     ("nth", "state"),
-    enumerate(["ready", "running", "delayed", "parked", "succeeded", "dead"]),
-    ids=lambda one: str(one),
+    list(enumerate(["ready", "running", "delayed", "parked", "succeeded", "dead"])),
 )
 def test_one_state(mixed: list[Any], monkeypatch: pytest.MonkeyPatch, nth: int, state: str) -> None:
     monkeypatch.setattr(job_stats, "REACH", 2)

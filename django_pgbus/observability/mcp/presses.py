@@ -28,6 +28,21 @@ DISCARD: Final = Press(
     permission="pgbus.discard_job",
     effect="The job never runs again; one that runs is told to stop. A batch counts it as failed.",
 )
+RUN_NOW: Final = Press(
+    action="Run now",
+    page="Jobs",
+    permission="pgbus.run_job_now",
+    effect="It does not wait for its time any more: it goes to the end of the line of its queue, attempts as they are. "
+    "Limits hold, and a paused queue stays paused.",
+)
+HAND_BACK: Final = Press(
+    action="Hand back",
+    page="Jobs",
+    permission="pgbus.hand_back_job",
+    effect="It is taken from its worker and goes back into the line, no attempt counted. Its run can store nothing any "
+    "more, but may go on beside the new one until its worker hears of it: what it does outside of the database is then done "
+    "twice.",
+)
 RELEASE: Final = Press(
     action="Release",
     page="Locks",

@@ -7,8 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.apps import apps
 
 from django_pgbus.models import DeadLetter, Message, UniquenessKey
+from django_pgbus.observability.mcp import presses
 from django_pgbus.tasks import lifecycle
 from tests.admin import rows
 from tests.line import COMMITTED
@@ -78,7 +80,12 @@ def test_running() -> None:
     assert "It runs on shop-1." in told["answer"]
     assert "Its lease lasts, unless it is renewed, until" in told["answer"]
     assert "This is attempt 1 of 5." in told["answer"]
-    assert (told["waits"], told["worker"], told["may_press"]) == (False, "shop-1", ["Discard"])
+    assert (told["waits"], told["worker"], told["may_press"]) == (
+        False,
+        "shop-1",
+        ["Hand back", "Discard"],
+    )
+    assert why(rows.a_running(worker.id, discard_requested=True))["may_press"] == ["Discard"]
 
 
 def test_a_worker_that_fell_silent() -> None:
@@ -97,6 +104,7 @@ def test_a_time_that_has_not_come() -> None:
     assert "It was enqueued for a later time." in told["answer"]
     assert re.search(r"It is due in (2 h 0|1 h 59) min, at \d{4}-", told["answer"])
     assert told["due_in_seconds"] == pytest.approx(7200, abs=60)
+    assert told["may_press"] == ["Run now", "Discard"]
 
 
 def test_a_retry() -> None:
@@ -195,7 +203,7 @@ def test_parked_until_it_is_due() -> None:
     told = why(rows.a_parked(due_at=rows.now() + timedelta(hours=1)))
     assert "It is parked until it is due" in told["answer"]
     assert told["ahead"] is None
-    assert told["may_press"] == ["Discard"]
+    assert told["may_press"] == ["Run now", "Discard"]
 
 
 def test_parked_and_paused() -> None:
@@ -269,3 +277,13 @@ def test_it_takes_a_fixed_number_of_rows() -> None:
     assert len(told["waits_for_limit"]["holders"]) == 20
     assert "and 80 more" in told["answer"]
     assert not DeadLetter.objects.exists()
+
+
+def test_what_may_be_pressed_is_a_permission_that_there_is() -> None:
+    known = {
+        f"pgbus.{codename}"
+        for model in apps.get_app_config("pgbus").get_models()
+        for codename, _ in model._meta.permissions
+    }
+    named = {one.permission for one in vars(presses).values() if isinstance(one, presses.Press)}
+    assert named <= known

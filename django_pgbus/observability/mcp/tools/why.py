@@ -320,6 +320,10 @@ def _may_press(asked: Asked) -> Iterator[Press]:
         yield presses.RESUME
     if job.state == "parked" and job.due_at is None:
         yield from _may_press_about_key(asked)
+    if job.due_at is not None and job.due_at > job.now:
+        yield presses.RUN_NOW
+    if job.state == "running" and not job.discard_requested:
+        yield presses.HAND_BACK
     if job.state in {*WAITS, "running"}:
         yield presses.DISCARD
     if job.state == "dead":
