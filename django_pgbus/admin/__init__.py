@@ -1,8 +1,9 @@
 """
-The pages of pgbus in Django's admin: jobs wherever they are, dead letters, batches, events, streams, locks, queues, workers.
+The pages of pgbus in Django's admin: jobs, batches, events, streams, locks, queues, workers, insights.
 
-Registered with the default site; a site of your own gets them by `register(site)`. All are read-only but for decisions
-that have their own permission, a confirmation and an entry in the log (`base.py` holds the rules).
+The overview stands at the head of their list (`overview.py`). Registered with the default site; a site of your own gets
+them by `register(site)`. All are read-only but for decisions that have their own permission, a confirmation and an entry
+in the log (`base.py` holds the rules).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from django.contrib.admin.sites import AdminSite
 from django_pgbus.admin.batches import BatchAdmin
 from django_pgbus.admin.dead_letters import DeadLetterAdmin
 from django_pgbus.admin.events import EventsAdmin
+from django_pgbus.admin.insights import InsightsAdmin
 from django_pgbus.admin.jobs import ArchivedAdmin, DelayedAdmin, MessageAdmin
 from django_pgbus.admin.locks import LocksAdmin
 from django_pgbus.admin.parked import ParkedAdmin
@@ -22,6 +24,7 @@ from django_pgbus.admin.workers import WorkerAdmin
 from django_pgbus.batches.models import Batch
 from django_pgbus.concurrency.models import BlockedExecution, Semaphore
 from django_pgbus.events.models import Subscription
+from django_pgbus.insights.models import RunCount
 from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Message, QueueState
 from django_pgbus.streams.models import StreamLog
 from django_pgbus.worker.models import Worker
@@ -40,6 +43,7 @@ PAGES = {
     Semaphore: LocksAdmin,  # and the uniqueness keys beside them
     QueueState: QueueAdmin,
     Worker: WorkerAdmin,
+    RunCount: InsightsAdmin,
 }
 
 

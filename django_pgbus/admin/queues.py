@@ -125,7 +125,7 @@ class QueueAdmin(PgbusAdmin):
         serving = len(worker_stats.serving(queue.name, workers))
         return {
             "name": words.showable(queue.name),
-            **_state(queue, serving),
+            **state_of(queue, serving),
             "cells": [
                 self._cell(request, queue.ready, Message, queue=queue.name, state="ready"),
                 {"text": "" if queue.oldest_ready is None else words.age(queue.oldest_ready), "url": ""},
@@ -197,7 +197,7 @@ def _switch_for(queue: QueueStats) -> Switch:
     return RESUME if queue.paused else PAUSE
 
 
-def _state(queue: QueueStats, serving: int) -> dict[str, Any]:
+def state_of(queue: QueueStats, serving: int) -> dict[str, Any]:
     """Return the state of a queue in words, and the kind that colours them."""
     if queue.paused:
         by = queue.paused_by or gettext("somebody")

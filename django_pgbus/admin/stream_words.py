@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from django.utils.translation import gettext, ngettext
@@ -13,6 +14,8 @@ from django_pgbus.worker.waiting import Kind, Situation, Standing, Text
 
 KIB: Final = 1024
 UNITS: Final = (_("B"), _("kB"), _("MB"), _("GB"), _("TB"))
+NAMED: Final = 3
+SOON: Final = 30.0  # seconds in which a transaction ends that nobody needs to hear of
 
 REFUSALS: Final[dict[Refusal, Text]] = {
     Refusal.FENCE: _("Its cursor was left by a version that settles positions by another rule."),
@@ -51,6 +54,29 @@ def standing(stream: StreamState, group: GroupState, situation: Situation) -> St
     if group.lag:
         return Standing(kind=Kind.RUNNING, state=_("behind"), reason="")
     return Standing(kind=Kind.READY, state=_("caught up"), reason="")
+
+
+def attention(stream: StreamState, situation: Situation) -> Iterator[dict[str, str]]:
+    """Return what a person has to know of a stream: by group, in a sentence, and the kind that colours it."""
+    if not stream.has_log:
+        yield {"kind": "lost", "text": gettext("Its log is not there: `migrate` makes it.")}
+    for group in stream.groups:
+        stands = standing(stream, group, situation)
+        told = {"group": words.showable(group.name), "state": stands.state}
+        if stands.kind is Kind.LOST or group.paused or not group.begun:
+            yield {"kind": stands.kind.value, "text": gettext("Group %(group)s: %(state)s.") % told}
+        elif any(isinstance(hold, HeldByHole) and not hold.proven for hold in group.holds) and (
+            group.lag_seconds is None or group.lag_seconds > SOON
+        ):
+            yield {"kind": "waiting", "text": gettext("Group %(group)s waits for a transaction.") % told}
+    if pinned := stream.pinned_by:
+        text = ngettext(
+            "Kept beyond its age for group %(names)s.", "Kept beyond its age for groups %(names)s.", len(pinned)
+        )
+        names = ", ".join(words.showable(group.name) for group in pinned[:NAMED]) + (
+            " …" if len(pinned) > NAMED else ""
+        )
+        yield {"kind": "waiting", "text": text % {"names": names}}
 
 
 def refusal(group: GroupState) -> str:

@@ -33,7 +33,6 @@ from django_pgbus.streams.states import (
     Failed,
     FailedEntry,
     GroupState,
-    HeldByHole,
     LeaseState,
     PartitionState,
     StreamState,
@@ -45,8 +44,6 @@ from django_pgbus.worker.waiting import Kind, Situation, Text
 MOST_OF_A_SEARCH: Final = 100
 MOST_PARTITIONS_SHOWN: Final = 30
 MOST_OF_A_KEY: Final = 80
-NAMED: Final = 3
-SOON: Final = 30.0  # seconds in which a transaction ends that nobody needs to hear of
 STATUS: Final[dict[str, tuple[Kind, Text]]] = {
     "dead": (Kind.LOST, _("dead letter")),
     "running": (Kind.RUNNING, _("running")),
@@ -108,7 +105,7 @@ class StreamsAdmin(KeyDecidingAdmin):
             "lag_of": words.showable(worst.name) if worst and worst.lag and len(stream.groups) > 1 else "",
             "dead": words.count(stream.dead) if stream.dead else "",
             "many_dead": stream.dead.number,
-            "warnings": list(_warnings(stream, situation)),
+            "warnings": list(stream_words.attention(stream, situation)),
         }
 
     # --- one stream ---------------------------------------------------------------------------------------
@@ -132,7 +129,7 @@ class StreamsAdmin(KeyDecidingAdmin):
             "crumb": words.showable(stream.name),
             "object_url": self.url("change", stream.id),
             "history_url": self.url("history", stream.id),
-            "warnings": list(_warnings(stream, situation)),
+            "warnings": list(stream_words.attention(stream, situation)),
             "cards": list(_cards(stream)),
             "groups": self._groups(request, stream, situation),
             "chosen": words.showable(chosen.name) if chosen else "",
@@ -315,29 +312,6 @@ class StreamsAdmin(KeyDecidingAdmin):
             "exception": words.showable(entry.exception),
             "traceback": traceback,
         }
-
-
-def _warnings(stream: StreamState, situation: Situation) -> Iterator[dict[str, str]]:
-    """Return what a person has to know of a stream: by group, in a sentence, and the kind that colours it."""
-    if not stream.has_log:
-        yield {"kind": "lost", "text": gettext("Its log is not there: `migrate` makes it.")}
-    for group in stream.groups:
-        standing = stream_words.standing(stream, group, situation)
-        told = {"group": words.showable(group.name), "state": standing.state}
-        if standing.kind is Kind.LOST or group.paused or not group.begun:
-            yield {"kind": standing.kind.value, "text": gettext("Group %(group)s: %(state)s.") % told}
-        elif any(isinstance(hold, HeldByHole) and not hold.proven for hold in group.holds) and (
-            group.lag_seconds is None or group.lag_seconds > SOON
-        ):
-            yield {"kind": "waiting", "text": gettext("Group %(group)s waits for a transaction.") % told}
-    if pinned := stream.pinned_by:
-        text = ngettext(
-            "Kept beyond its age for group %(names)s.", "Kept beyond its age for groups %(names)s.", len(pinned)
-        )
-        names = ", ".join(words.showable(group.name) for group in pinned[:NAMED]) + (
-            " …" if len(pinned) > NAMED else ""
-        )
-        yield {"kind": "waiting", "text": text % {"names": names}}
 
 
 def _cards(stream: StreamState) -> Iterator[dict[str, Any]]:

@@ -14,6 +14,8 @@ from django_pgbus.queues.stats import Count
 MINUTE, HOUR, DAY = 60, 3600, 86400
 # SHORT_DATE_FORMAT where it reads well: "30.11.2026" in German, but 11/30/2026 in English, which half the world misreads.
 DATES: Final = pgettext_lazy("a date format of Django that fits tables", "DATE_FORMAT")
+NOTHING: Final = "–"  # noqa: RUF001  (a dash, not a minus)
+LITTLE: Final = 0.0005
 
 
 def number(value: int) -> str:
@@ -24,6 +26,29 @@ def number(value: int) -> str:
 def count(value: Count) -> str:
     """Return a count; one that goes on ends in a plus."""
     return f"{number(value.number)}{'+' if value.more else ''}"
+
+
+def decimal(value: float) -> str:
+    """Return a number to as many places as matter: none from a hundred on, one below, two below one."""
+    if 0 < value < 0.01:
+        return gettext("below %(number)s") % {"number": number_format(0.01, decimal_pos=2, use_l10n=True)}
+    places = 0 if value >= 99.95 or value == int(value) else 1 if value >= 1 else 2
+    return str(number_format(round(value, places), decimal_pos=places, use_l10n=True, force_grouping=True))
+
+
+def percent(share: float) -> str:
+    """Return a share of 0 to 1 in percent; one that is not quite nothing, or not quite all, does not look like it."""
+    if 0 < share < LITTLE:
+        shown = number_format(LITTLE * 100, decimal_pos=2, use_l10n=True)
+        text = gettext("below %(number)s%%") % {"number": shown}
+    elif 1 - LITTLE < share < 1:
+        shown = number_format(100 - LITTLE * 100, decimal_pos=2, use_l10n=True)
+        text = gettext("above %(number)s%%") % {"number": shown}
+    else:
+        places = 0 if share in {0, 1} else 1
+        shown = number_format(round(share * 100, places), decimal_pos=places, use_l10n=True)
+        text = gettext("%(number)s%%") % {"number": shown}
+    return _unbroken(text)
 
 
 def moment(at: datetime | None) -> str:

@@ -39,8 +39,8 @@ class RunCount(models.Model):
 
     class Meta:
         db_table = "pgbus_run_counts"
-        verbose_name = _("count of runs")
-        verbose_name_plural = _("counts of runs")
+        verbose_name = _("insight")
+        verbose_name_plural = _("insights")
         default_permissions = ("view",)
         indexes = [models.Index(fields=["resolution", "bucket"], name="pgbus_run_counts_span")]
 

@@ -147,14 +147,14 @@ def totals(most: int = 500) -> list[Runs]:
     return _runs(stats_sql.TOTALS.rows(reach=REACH, most=most))
 
 
-def overall(window: Window) -> Runs:
-    """Return what ran in a window, all together."""
-    return next(iter(_grouped(window, most=1)), NOTHING)
+def overall(window: Window, task: str = "", queue: str = "") -> Runs:
+    """Return what ran in a window, all together; of one task, or one queue, or both."""
+    return next(iter(_grouped(window, task=task, queue=queue, most=1)), NOTHING)
 
 
-def by_task(window: Window, most: int = 50, order: str = "run_seconds") -> list[Runs]:
+def by_task(window: Window, most: int = 50, order: str = "run_seconds", task: str = "", queue: str = "") -> list[Runs]:
     """
-    Return what ran in a window by task, all its queues together.
+    Return what ran in a window by task, all its queues together; of one task, or one queue, or both.
 
     First come those that took the most time (`run_seconds`), whose 95th percentile is the longest (`slowest`), that failed
     most often (`failures`) or ran most often (`number`).
@@ -162,14 +162,14 @@ def by_task(window: Window, most: int = 50, order: str = "run_seconds") -> list[
     if order not in ORDERS:
         raise ValueError(f"{order!r} is none of the orders {', '.join(ORDERS)}.")
     if order != "slowest":
-        return _grouped(window, by_task=True, order=order, most=most)
-    found = _grouped(window, by_task=True, order="average", most=max(most, SLOWEST_OF))
+        return _grouped(window, by_task=True, task=task, queue=queue, order=order, most=most)
+    found = _grouped(window, by_task=True, task=task, queue=queue, order="average", most=max(most, SLOWEST_OF))
     return sorted(found, key=lambda runs: -(runs.run_percentile(0.95) or 0.0))[:most]
 
 
-def by_queue(window: Window, most: int = 100) -> list[Runs]:
-    """Return what ran in a window by queue, the one that ran most first."""
-    return _grouped(window, by_queue=True, order="number", most=most)
+def by_queue(window: Window, most: int = 100, task: str = "", queue: str = "") -> list[Runs]:
+    """Return what ran in a window by queue, the one that ran most first; of one task, or one queue, or both."""
+    return _grouped(window, by_queue=True, task=task, queue=queue, order="number", most=most)
 
 
 def series(window: Window, task: str = "", queue: str = "") -> list[Point]:
@@ -194,9 +194,17 @@ def rates(seconds: int = 300) -> dict[str, float]:
 
 
 def _grouped(
-    window: Window, *, most: int, by_task: bool = False, by_queue: bool = False, order: str = "run_seconds"
+    window: Window,
+    *,
+    task: str,
+    queue: str,
+    most: int,
+    by_task: bool = False,
+    by_queue: bool = False,
+    order: str = "run_seconds",
 ) -> list[Runs]:
-    return _runs(stats_sql.GROUPED.rows(**_span(window), by_task=by_task, by_queue=by_queue, order=order, most=most))
+    grouping = {"by_task": by_task, "by_queue": by_queue, "order": order, "most": most}
+    return _runs(stats_sql.GROUPED.rows(**_span(window), **grouping, task=task, queue=queue))
 
 
 def _span(window: Window) -> dict[str, str]:

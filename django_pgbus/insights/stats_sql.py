@@ -39,6 +39,8 @@ GROUPED = Statement(
     WHERE counted.resolution IN ('raw', 'minute', 'ten_minutes', 'hour')
       AND counted.bucket >= date_bin(%(step)s::interval, statement_timestamp(), 'epoch'::timestamptz)
                             - %(window)s::interval + %(step)s::interval
+      AND (%(task)s::text = '' OR counted.task = %(task)s::text)
+      AND (%(queue)s::text = '' OR counted.queue = %(queue)s::text)
     GROUP BY 1, 2, 3
     ORDER BY CASE %(order)s::text
                  WHEN 'number' THEN sum(counted.succeeded + counted.failed + counted.dead + counted.snoozed)::float8

@@ -53,8 +53,8 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "verbose_name": "count of runs",
-                "verbose_name_plural": "counts of runs",
+                "verbose_name": "insight",
+                "verbose_name_plural": "insights",
                 "db_table": "pgbus_run_counts",
                 "default_permissions": ("view",),
                 "indexes": [models.Index(fields=["resolution", "bucket"], name="pgbus_run_counts_span")],

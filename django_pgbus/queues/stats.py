@@ -135,6 +135,11 @@ def pauses() -> Pauses:
     return Pauses(now=rows[0].now, queues=paused)
 
 
+def died(seconds: float, limit: int = LIMIT) -> Count:
+    """Return how many dead letters of the last `seconds` are there."""
+    return _count(stats_sql.DIED.row(seconds=seconds, limit=limit).number, limit)
+
+
 def ahead(queue: str, priority: int, suspect: bool, position: int) -> Count:  # noqa: FBT001
     """Return how many ready jobs of a queue go before the one at `position`."""
     row = stats_sql.AHEAD.row(queue=queue, priority=priority, suspect=suspect, position=position, limit=LIMIT)

@@ -418,3 +418,16 @@ DELAYS = Statement(
     ORDER BY known.queue
     """
 )
+
+DIED = Statement(
+    sql="""
+    SELECT count(*) AS number
+    FROM (
+        SELECT letter.died_at
+        FROM pgbus_dead_letters AS letter
+        WHERE letter.died_at > statement_timestamp() - make_interval(secs => %(seconds)s::float8)
+        ORDER BY letter.died_at
+        LIMIT %(limit)s::int + 1
+    ) AS counted
+    """
+)

@@ -6,12 +6,12 @@ from typing import Any
 
 from django import template
 
-from django_pgbus.admin.summary import summary
+from django_pgbus.admin.overview import overview
 
 register = template.Library()
 
 
-@register.inclusion_tag("admin/pgbus/summary.html", takes_context=True)
-def pgbus_summary(context: dict[str, Any]) -> dict[str, Any]:
-    """Show the numbers of the pages that this person may see."""
-    return summary(context.get("app_list") or [])
+@register.inclusion_tag("admin/pgbus/overview.html", takes_context=True)
+def pgbus_overview(context: dict[str, Any]) -> dict[str, Any]:
+    """Show how the things stand whose pages this person may see."""
+    return overview(context.get("app_list") or [])

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django_pgbus.events.topics import compiled
+from django_pgbus.insights.histogram import BUCKETS, bucket
 from django_pgbus.models import (
     Archived,
     Batch,
@@ -18,6 +19,7 @@ from django_pgbus.models import (
     EventCount,
     Message,
     ProcessedEvent,
+    RunCount,
     Semaphore,
     Slot,
     Subscription,
@@ -209,3 +211,14 @@ def a_claim(holder: Any, **fields: Any) -> ProcessedEvent:
 
 def an_event_count(name: str, amount: int = 1, status: str = "unrouted", **fields: Any) -> EventCount:
     return EventCount.objects.create(status=status, name=name, amount=amount, **fields)
+
+
+def a_run_count(minutes_ago: int = 2, seconds: float = 0.04, waited: float = 0.2, **fields: Any) -> RunCount:
+    """Return what ten runs in one minute came to, each of which took and waited so long."""
+    counted = {"queue": "default", "task": TASK, "resolution": "minute", "succeeded": 10}
+    counted |= {"bucket": now().replace(second=0, microsecond=0) - timedelta(minutes=minutes_ago), **fields}
+    number = sum(counted.get(name, 0) for name in ("succeeded", "failed", "dead", "snoozed"))
+    run, wait = [0] * BUCKETS, [0] * BUCKETS
+    run[bucket(seconds)], wait[bucket(waited)] = number, number
+    sums = {"run_seconds": number * seconds, "wait_seconds": number * waited, "longest": seconds}
+    return RunCount.objects.create(**{**sums, "run": run, "wait": wait, **counted})

@@ -198,5 +198,6 @@ def test_no_page_of_ours_brings_a_script_or_style_of_its_own(places: Any, admin_
         "semaphore",
         "queuestate",
         "worker",
+        "runcount",
     ):
         harmless(admin_client, reverse(f"admin:pgbus_{name}_changelist"))

@@ -26,6 +26,7 @@ from django_pgbus.models import (
     Message,
     QueueState,
     RangeLease,
+    RunCount,
     Semaphore,
     Slot,
     StreamLog,
@@ -57,6 +58,7 @@ TABLES = [
     QueueState,
     Level,
     Worker,
+    RunCount,
 ]
 METHODS = ["get", "head", "options", "post", "put", "patch", "delete"]
 NOBODY = "nobody"  # reads, writes, adds or deletes here, whoever it is
@@ -74,6 +76,7 @@ VIEWS = {
     "semaphore": "view_semaphore",
     "queuestate": "view_queuestate",
     "worker": "view_worker",
+    "runcount": "view_runcount",
 }
 DECISIONS = {
     ("message", "hand_back"): "hand_back_job",

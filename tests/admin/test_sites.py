@@ -46,6 +46,7 @@ def every_page(places: Places, app: str) -> Iterator[str]:
         "semaphore",
         "queuestate",
         "worker",
+        "runcount",
     ):
         yield reverse(f"admin:pgbus_{model}_changelist", current_app=app)
     for job in (
@@ -129,6 +130,7 @@ def test_without_time_zones_pages_show_local_times(admin_client: Client) -> None
         reverse("admin:pgbus_archived_change", args=[job.pk]),
         reverse("admin:pgbus_queuestate_changelist"),
         reverse("admin:pgbus_worker_changelist"),
+        reverse("admin:pgbus_runcount_changelist"),
         reverse("admin:pgbus_semaphore_changelist"),
         reverse("admin:pgbus_blockedexecution_changelist"),
         reverse("admin:pgbus_batch_changelist"),
@@ -149,19 +151,23 @@ def index(client: Client) -> str:
 
 def test_the_index_says_what_waits_and_what_is_wrong(places: Places, admin_client: Client) -> None:
     rows.a_worker(name="deaf", listening=False)
-    QueueState.objects.create(queue="reports", paused_at=rows.now())
     text = index(admin_client)
-    for number, label in ((1, "ready"), (1, "running"), (1, "delayed"), (1, "dead letters"), (2, "workers")):
+    for number, label in ((1, "ready"), (1, "running"), (1, "delayed"), (1, "dead letter"), (2, "workers")):
         assert f"<strong>{number}</strong> {label}" in text
     assert "1 worker hears no notifications and only polls." in text
-    assert "Paused queue: reports." in text
     assert "No worker is running" not in text
 
 
 def test_the_index_shows_numbers_only_of_pages_one_may_see(places: Places, login: Login) -> None:
     text = index(login("view_delayed"))
     assert "<strong>1</strong> delayed" in text
-    for hidden in ("</strong> ready", "</strong> running", "</strong> dead letters", "</strong> workers", "Paused"):
+    for hidden in (
+        "</strong> ready",
+        "</strong> running",
+        "</strong> dead letter",
+        "</strong> worker",
+        "dead letter within",
+    ):
         assert hidden not in text
 
 
@@ -177,5 +183,5 @@ def test_the_index_opens_without_the_numbers(admin_client: Client, monkeypatch: 
 
     monkeypatch.setattr("django_pgbus.queues.stats.queues", away)
     text = index(admin_client)
-    assert "The numbers cannot be read just now." in text
+    assert "This cannot be read just now: queues." in text
     assert "Dead letters" in text

@@ -60,6 +60,7 @@ PAGES: dict[str, Callable[[Shop], str]] = {
     "queues": listed("queuestate"),
     "confirm-pause": lambda shop: reverse("admin:pgbus_queuestate_pause", args=["imports"]),
     "workers": listed("worker"),
+    "insights-none": listed("runcount"),
 }
 
 

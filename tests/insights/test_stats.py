@@ -108,6 +108,23 @@ def test_a_series_of_a_task_or_a_queue_or_both():
     assert sum(p.succeeded for p in series(Window.HOUR, "no'such")) == 0
 
 
+def test_what_is_grouped_may_be_of_a_task_or_a_queue_or_both():
+    for task in ("a", "b"):
+        for queue in ("default", "mail"):
+            a_row("5 minutes", task=task, queue=queue)
+    for wanted, tasks, queues in [
+        ({}, 2, 2),
+        ({"task": "a"}, 1, 2),
+        ({"queue": "mail"}, 2, 1),
+        ({"task": "a", "queue": "mail"}, 1, 1),
+        ({"task": "no'such"}, 0, 0),
+    ]:
+        assert overall(Window.HOUR, **wanted).number == tasks * queues
+        for order in stats.ORDERS:
+            assert [runs.number for runs in by_task(Window.HOUR, order=order, **wanted)] == [queues] * tasks
+        assert [runs.number for runs in by_queue(Window.HOUR, **wanted)] == [tasks] * queues
+
+
 def test_by_task_all_queues_are_one_and_a_handler_of_events_is_another():
     a_row("5 minutes", task="a", queue="default")
     a_row("5 minutes", task="a", queue="mail", failed=2)
@@ -219,6 +236,7 @@ def test_an_hour_reads_the_rows_of_an_hour():
     fill()
     text = stats.stats_sql.GROUPED.sql
     given = {"by_task": True, "by_queue": False, "order": "number", "most": 50, "window": "1 hour", "step": "1 minute"}
+    given |= {"task": "", "queue": ""}
     (plan,) = execute(f"EXPLAIN (ANALYZE, FORMAT JSON, TIMING off) {text}", given)[0][0]
     (scan,) = [node for node in nodes(plan["Plan"]) if node.get("Relation Name") == "pgbus_run_counts"]
     assert scan["Actual Rows"] <= 20 * 62
