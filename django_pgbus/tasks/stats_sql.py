@@ -136,11 +136,12 @@ BEYOND = Statement(
     """
 )
 
-# Who has to do with these keys: who is parked for one, in the order in which they are let in, and who holds one.
+# Who has to do with these keys: who is parked for one, in the order in which they are let in, and who holds one. `due_at` is
+# NULL for all who may be let in; it is named because the index is sorted by it.
 AT_KEYS = Statement(
     sql="""
     (
-        SELECT 'parked' AS how, parked.id
+        SELECT 'parked' AS how, candidate.id
         FROM unnest(%(keys)s::text[]) AS wanted (key)
         CROSS JOIN (VALUES ('semaphore'), ('key')) AS kind (waits_for)
         CROSS JOIN LATERAL (
@@ -148,10 +149,26 @@ AT_KEYS = Statement(
             FROM pgbus_blocked_executions AS blocked
             WHERE blocked.waits_for = kind.waits_for
               AND blocked.key = wanted.key
-            ORDER BY blocked.due_at NULLS FIRST, blocked.priority DESC, blocked.id
+              AND blocked.due_at IS NULL
+            ORDER BY blocked.due_at, blocked.priority DESC, blocked.id
             LIMIT %(limit)s::int
-        ) AS parked
-        ORDER BY parked.id
+        ) AS candidate
+        LIMIT %(limit)s::int
+    )
+    UNION ALL
+    (
+        SELECT 'parked', later.id
+        FROM unnest(%(keys)s::text[]) AS wanted (key)
+        CROSS JOIN (VALUES ('semaphore'), ('key')) AS kind (waits_for)
+        CROSS JOIN LATERAL (
+            SELECT blocked.id
+            FROM pgbus_blocked_executions AS blocked
+            WHERE blocked.waits_for = kind.waits_for
+              AND blocked.key = wanted.key
+              AND blocked.due_at IS NOT NULL
+            ORDER BY blocked.due_at, blocked.priority DESC, blocked.id
+            LIMIT %(limit)s::int
+        ) AS later
         LIMIT %(limit)s::int
     )
     UNION ALL
