@@ -14,6 +14,7 @@ from django.test import Client
 from django.urls import reverse
 
 from django_pgbus.admin import decisions, progress
+from django_pgbus.admin.lists import NEW_FRAME
 from django_pgbus.models import Archived, BlockedExecution, DeadLetter, Delayed, Message
 from django_pgbus.tasks import lifecycle
 from tests.admin import rows
@@ -174,6 +175,8 @@ def test_more_than_a_request_carries_out_goes_on_in_parts(places: Places, admin_
     for number in range(70):
         rows.a_dead_letter(died_at=rows.now(), payload=rows.payload(number))
     path = reverse("admin:pgbus_deadletter_changelist")
+    if not NEW_FRAME:
+        assert "Select all dead letters (30+)" in admin_client.get(path).content.decode()
     response = select(admin_client, "deadletter", "redrive", select_across=1, index=0)
     text = response.content.decode()
     assert "Redrive 71 dead letters?" in text

@@ -51,7 +51,9 @@ def a_busy_shop() -> Shop:
     for number in range(60):
         a_message(queue="imports", payload=payload(2000 + number), ready_at=minutes_ago, enqueued_at=minutes_ago)
     ready = a_message(queue="imports", priority=10, payload=payload(order_id=1043))
-    running = a_running(worker.id, queue="imports", payload=payload(1044))
+    running = a_running(
+        worker.id, queue="imports", payload=payload(1044), enqueued_at=minutes_ago, ready_at=minutes_ago
+    )
     a_running(worker.id, task=CHARGE, payload=payload(1045, token="tok_live_31337"))
     a_running(worker.id, discard_requested=True)
     a_running(lost, leased_until=now() - timedelta(minutes=3), attempts=2, delivery=2, suspect=True)
