@@ -86,6 +86,8 @@ def _refusal(scope: Scope) -> Refusal | None:
         return 401, "A bearer token is needed.", {"WWW-Authenticate": CHALLENGE}
     if not is_token(given, token):
         return 401, "This is not the token.", {"WWW-Authenticate": f'{CHALLENGE}, error="invalid_token"'}
+    if request.method != "POST":  # a GET would open a stream on which nothing is ever sent
+        return 405, "Ask with POST.", {"Allow": "POST"}
     return None
 
 

@@ -206,6 +206,18 @@ def test_all_else_is_djangos(application: Any) -> None:
     assert post(with_mcp(get_asgi_application(), path="tools/"), KNOWN, path="/tools").status_code == 200
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "PUT", "OPTIONS"])
+def test_questions_are_posted_and_no_stream_is_opened(application: Any, method: str) -> None:
+    async def ask() -> httpx2.Response:
+        transport = httpx2.ASGITransport(application)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://shop.example") as client:
+            with anyio.fail_after(PATIENCE):
+                return await client.request(method, "/pgbus/mcp", headers={**KNOWN, "Accept": "text/event-stream"})
+
+    answered = anyio.run(ask)
+    assert (answered.status_code, answered.headers["Allow"]) == (405, "POST")
+
+
 def test_what_is_too_large_is_refused(application: Any) -> None:
     async def ask() -> int:
         transport = httpx2.ASGITransport(application)
