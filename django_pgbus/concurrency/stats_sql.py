@@ -316,15 +316,30 @@ AHEAD = Statement(
     sql="""
     SELECT count(*) AS number
     FROM (
-        SELECT blocked.id
-        FROM pgbus_blocked_executions AS blocked
-        WHERE blocked.waits_for = %(waits_for)s::text
-          AND blocked.key = %(key)s::text
-          AND blocked.due_at IS NULL
-          AND (blocked.priority > %(priority)s::smallint
-               OR (blocked.priority = %(priority)s::smallint AND blocked.id < %(id)s::bigint))
-        ORDER BY blocked.priority DESC, blocked.id
-        LIMIT %(limit)s::int + 1
+        SELECT before.id
+        FROM (
+            SELECT better.id
+            FROM pgbus_blocked_executions AS better
+            WHERE better.waits_for = %(waits_for)s::text
+              AND better.key = %(key)s::text
+              AND better.due_at IS NULL
+              AND better.priority > %(priority)s::smallint
+            ORDER BY better.due_at, better.priority DESC, better.id
+            LIMIT %(limit)s::int + 1
+        ) AS before
+        UNION ALL
+        SELECT before.id
+        FROM (
+            SELECT earlier.id
+            FROM pgbus_blocked_executions AS earlier
+            WHERE earlier.waits_for = %(waits_for)s::text
+              AND earlier.key = %(key)s::text
+              AND earlier.due_at IS NULL
+              AND earlier.priority = %(priority)s::smallint
+              AND earlier.id < %(id)s::bigint
+            ORDER BY earlier.due_at, earlier.priority DESC, earlier.id
+            LIMIT %(limit)s::int + 1
+        ) AS before
     ) AS counted
     """
 )

@@ -132,6 +132,8 @@ def test_behind_a_limit_and_its_holders() -> None:
     running, ready = rows.a_running(), rows.a_message()
     rows.a_beating_slot(running.pk, "printer")
     rows.a_slot(ready.pk, "printer", ordinal=2)
+    rows.a_parked("printer", due_at=rows.now() + timedelta(hours=1))  # waits for its time first
+    rows.a_parked("printer", waits_for="key", semaphore=None)  # and this one for another thing of that name
     first, second = rows.a_parked("printer"), rows.a_parked("printer")
     urgent = rows.a_parked("printer", priority=5)
     told = why(second)
