@@ -97,7 +97,7 @@ def _runs(url: str, points: Sequence[Point] | None) -> Cards:
     failed = sum(point.failed + point.dead for point in points)
     number = failed + sum(point.succeeded for point in points)
     told = {"failed": words.number(failed), "number": words.number(number)}
-    note = gettext("%(failed)s of %(number)s in the last hour") % told
+    note = gettext("%(failed)s of %(number)s in the last hour") % told if number else gettext("no run in the last hour")
     line = {"line": charts.sparkline([point.failed + point.dead for point in whole]), "kind": "bad"}
     yield {**_card(url, gettext("failures"), words.percent(failed / number) if number else words.NOTHING, note), **line}
 

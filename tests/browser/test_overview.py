@@ -140,6 +140,18 @@ def resume(page: Any) -> None:
     with page.expect_response("**/pgbus/"):
         page.locator(BUTTON).click()
     assert page.locator(BUTTON).inner_text() == "Pause refreshing"
+    at_rest(page)
+
+
+def turn(page: Any, clock: Any) -> None:
+    """Let five seconds pass, and what is asked for then be answered and taken over."""
+    with page.expect_response("**/pgbus/"):
+        clock.run_for(5_000)
+    at_rest(page)
+
+
+def at_rest(page: Any) -> None:
+    page.wait_for_function("() => !document.querySelector('.pgbus-asking')")
 
 
 def asks(page: Any) -> list[str]:
@@ -155,13 +167,11 @@ def test_numbers_are_replaced(calm: None, strict: None, clocked: Any, opened: An
     assert page.locator(CARD).inner_text() == "0"
     for _ in range(7):
         rows.a_message(queue="imports")
-    with page.expect_response("**/pgbus/"):
-        clocked.run_for(5_000)
+    turn(page, clocked)
     page.wait_for_function("card => document.querySelector(card).textContent === '7'", arg=CARD)
     assert page.locator("#pgbus-queues tbody tr").count() == 1
     Message.objects.all().delete()
-    with page.expect_response("**/pgbus/"):
-        clocked.run_for(5_000)
+    turn(page, clocked)
     page.wait_for_function("card => document.querySelector(card).textContent === '0'", arg=CARD)
     assert complaints == []
 
@@ -174,8 +184,7 @@ def test_it_refreshes_by_itself_unless_somebody_asks_for_less_motion(calm: None,
     page.emulate_media(reduced_motion="no-preference")
     page.reload()
     assert page.locator(BUTTON).inner_text() == "Pause refreshing"
-    with page.expect_response("**/pgbus/"):
-        clocked.run_for(5_000)
+    turn(page, clocked)
 
 
 def test_the_button_pauses_and_the_tab_remembers(calm: None, clocked: Any, opened: Any) -> None:
@@ -218,8 +227,7 @@ def test_focus_scrolling_and_what_is_open_stay(shop: None, clocked: Any, opened:
     before = page.evaluate("() => scrollY")
     DeadLetter.objects.all().delete()
     RunCount.objects.filter(queue="mail_receipts").delete()
-    with page.expect_response("**/pgbus/"):
-        clocked.run_for(5_000)
+    turn(page, clocked)
     page.wait_for_function(
         "() => document.querySelector(\"#pgbus-cards a[href*='/deadletter/'] strong\").textContent === '0'"
     )
@@ -234,13 +242,11 @@ def test_what_somebody_has_selected_is_left_alone(calm: None, clocked: Any, open
     resume(page)
     page.evaluate("card => getSelection().selectAllChildren(document.querySelector(card))", CARD)
     rows.a_message()
-    with page.expect_response("**/pgbus/"):
-        clocked.run_for(5_000)
+    turn(page, clocked)
     page.wait_for_function("() => document.querySelector('#pgbus-queues tbody tr') !== null")
     assert page.locator(CARD).inner_text() == "0"
     page.evaluate("() => getSelection().removeAllRanges()")
-    with page.expect_response("**/pgbus/"):
-        clocked.run_for(5_000)
+    turn(page, clocked)
     page.wait_for_function("card => document.querySelector(card).textContent === '1'", arg=CARD)
 
 
@@ -249,15 +255,13 @@ def test_a_failure_is_told_once_and_quietly(calm: None, clocked: Any, opened: An
     resume(page)
     said = page.locator(".pgbus-refresh [role=status]")
     page.route("**/pgbus/", lambda route: route.fulfill(status=500, body="no"))
-    with page.expect_response("**/pgbus/"):
-        clocked.run_for(5_000)
+    turn(page, clocked)
     page.wait_for_function("() => document.querySelector('.pgbus-refresh [role=status]').textContent !== ''")
     assert said.inner_text().startswith("It could not be refreshed")
     assert page.locator(CARD).inner_text() == "0"
     keep(page, "overview-failed")
     page.unroute("**/pgbus/")
-    with page.expect_response("**/pgbus/"):
-        clocked.run_for(5_000)
+    turn(page, clocked)
     page.wait_for_function("() => document.querySelector('.pgbus-refresh [role=status]').textContent === ''")
     assert [text for text in complaints if "500" not in text] == []
     complaints.clear()
@@ -267,8 +271,7 @@ def test_whoever_is_logged_out_is_told_and_asked_no_more(calm: None, clocked: An
     page = opened(overview())
     resume(page)
     page.context.clear_cookies()
-    with page.expect_response("**/pgbus/"):
-        clocked.run_for(5_000)
+    turn(page, clocked)
     page.wait_for_function("() => document.querySelector('.pgbus-refresh [role=status]').textContent !== ''")
     assert page.locator(BUTTON).is_hidden()
     asked = asks(page)
@@ -282,9 +285,27 @@ def test_an_answer_that_takes_long_is_not_asked_for_twice(calm: None, clocked: A
     waiting: list[Any] = []
     page.route("**/pgbus/", lambda route: waiting.append(route))
     asked = asks(page)
-    clocked.run_for(19_000)
+    with page.expect_request("**/pgbus/"):
+        clocked.run_for(5_000)
+    clocked.run_for(14_000)
     assert len(asked) == 1
     page.locator(BUTTON).click()  # which ends it, too
+    at_rest(page)
     page.unroute("**/pgbus/")
     resume(page)
+    assert len(asked) == 2
+    assert page.locator(".pgbus-refresh [role=status]").inner_text() == ""
+
+
+def test_an_answer_that_never_comes_is_given_up_and_told(calm: None, clocked: Any, opened: Any) -> None:
+    page = opened(overview())
+    resume(page)
+    page.route("**/pgbus/", lambda route: None)
+    with page.expect_request("**/pgbus/"):
+        clocked.run_for(5_000)
+    clocked.run_for(20_000)
+    at_rest(page)
+    assert page.locator(".pgbus-refresh [role=status]").inner_text().startswith("It could not be refreshed")
+    page.unroute("**/pgbus/")
+    turn(page, clocked)
     assert page.locator(".pgbus-refresh [role=status]").inner_text() == ""

@@ -126,6 +126,11 @@ class Examples:
             "pgbus_subscription_unbind": {"": {"handler": subscription.handler, "pattern": subscription.pattern}},
             "pgbus_queuestate_changelist": {"": {}},
             "pgbus_worker_changelist": {"": {}},
+            "pgbus_runcount_changelist": {
+                "": {},
+                "a week, the slowest first": {"window": "7d", "order": "slowest"},
+                "of one queue": {"window": "24h", "queue": "q001"},
+            },
         }
 
     def objects(self, model: Any) -> dict[str, Any]:

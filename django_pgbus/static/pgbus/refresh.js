@@ -68,6 +68,7 @@
     if (asked || rests()) return;
     const mine = new AbortController();
     asked = mine;
+    bar.classList.add("pgbus-asking");
     let late = false;
     const limit = setTimeout(() => {
       late = true;
@@ -92,6 +93,7 @@
     } finally {
       clearTimeout(limit);
       asked = null;
+      bar.classList.remove("pgbus-asking");
       if (ended) show();
       wait(EVERY);
     }
