@@ -5,6 +5,7 @@ The settings of the test project, and of the tools that import settings (mypy, S
     PGBUS_TEST_PGDATA                folder of the embedded server, kept; without it each run has its own, deleted after it
     PGBUS_EMBEDDED=0                 start no server: for tools that only read
     PGBUS_TEST_SUFFIX                added to the names of the test databases, so that runs can share a server
+    PGBUS_TEST_UNFOLD=1              django-unfold is among the apps
     PGBUS_TEST_SERVER_SIDE_BINDING=1, PGBUS_TEST_POOL=1      the suite once more with that option of psycopg
 """
 
@@ -79,7 +80,9 @@ def _alias(test_name: str) -> dict[str, Any]:
 server = _database()
 DATABASES = {"default": _alias("test_pgbus"), "other": _alias("test_pgbus_other")}
 
+with_unfold = env.bool("PGBUS_TEST_UNFOLD", default=False)
 INSTALLED_APPS = [
+    *(["unfold"] if with_unfold else []),
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -99,7 +102,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
-if django.VERSION >= (6,):  # the strictest policy: no inline script or style anywhere
+if django.VERSION >= (6,) and not with_unfold:  # the strictest policy: no inline script or style anywhere
     MIDDLEWARE.insert(1, "django.middleware.csp.ContentSecurityPolicyMiddleware")
     SECURE_CSP = {"default-src": ["'self'"]}
 TEMPLATES = [
