@@ -159,6 +159,8 @@ class Child:
             chunk = os.read(self._stacks.fileno(), MOST_STACKS)
         except BlockingIOError:
             return
+        except ConnectionResetError:  # It has ended without having read that it was asked.
+            chunk = b""
         if not chunk:
             self._stacks.close()
         elif len(self.stacks) < MOST_STACKS:

@@ -416,6 +416,21 @@ def test_a_suspended_process_is_named_and_lives_on():
     assert run.ends[0]["ending"] == "done"
 
 
+def test_a_process_that_ends_before_it_reads_that_it_was_asked_ends_alone():
+    """What nobody has read makes its end a reset of the connection, and not an end of the file."""
+    with running("idle") as run:
+        child = run.child()
+        os.kill(child.pid, signal.SIGSTOP)
+        eventually(lambda: child.is_suspended)
+        child.ask_for_stacks()
+        os.kill(child.pid, signal.SIGKILL)
+        eventually(lambda: run.ends)
+        eventually(lambda: run.child().pid != child.pid)
+        assert run.stop() == 0
+
+    assert run.ends[0]["ending"] == "died"
+
+
 def pending_signals(pid):
     status = Path(f"/proc/{pid}/status").read_text()
     found = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd:", "ShdPnd:"))]
