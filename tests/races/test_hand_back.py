@@ -7,9 +7,11 @@ import pytest
 from django_pgbus.models import Message, Slot
 from django_pgbus.queues import heartbeat
 from django_pgbus.tasks import lifecycle
+from tests import jobs
 from tests.constrained import enqueue, one
 from tests.line import COMMITTED, LEASE, claim, claim_one, fail, give_up, holding, put, snooze, state, succeed
-from tests.sessions import PATIENCE, execute, sessions
+from tests.running import a_worker
+from tests.sessions import PATIENCE, execute, sessions, until
 
 pytestmark = [COMMITTED, pytest.mark.races]
 
@@ -127,3 +129,16 @@ def test_one_that_rolls_back_leaves_the_run_alone():
         person.do(lifecycle.hand_back_running, [id])
         person.roll_back()
     assert succeed(delivery) == {id}
+
+
+def test_an_async_run_that_is_handed_back_is_cancelled_and_runs_again():
+    jobs.reached["awaits"].clear()
+    id = int(jobs.awaits.enqueue(60).id)
+    with a_worker(beat=0.1, lease=2.0):
+        assert jobs.reached["awaits"].wait(PATIENCE)
+        jobs.reached["awaits"].clear()
+        assert lifecycle.hand_back_running([id]) == [id]
+        assert jobs.reached["awaits"].wait(PATIENCE), "it begins once more"
+        assert Message.objects.get(id=id).delivery == 3
+        lifecycle.discard([id])
+        until(lambda: state(id) == "discarded")
