@@ -115,8 +115,8 @@ HAND_BACK: Final = Decision(
     warning=_(
         "The job is taken from its worker and goes back into the line; no attempt is counted. The run that is under way "
         "can store nothing any more, but it is not stopped at once: it may go on beside the new run until its worker hears "
-        "of it with its next beat, and a sync task until it returns. What it does outside of the database is done twice "
-        "then. If it ends before it is taken away, it has ended and nothing is changed."
+        "of it with its next beat, and longer where it cannot be interrupted. What it does outside of the database is done "
+        "twice then. If it ends before it is taken away, it has ended and nothing is changed."
     ),
     carry_out=_hand_back,
     destroys=True,
