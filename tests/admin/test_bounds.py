@@ -183,7 +183,7 @@ def slow(*args: Any, **kwargs: Any) -> Any:
 
 def test_a_page_that_takes_too_long_says_so(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "PATIENCE", 50)
-    monkeypatch.setattr(reading, "PATIENCE", 50)
+    monkeypatch.setattr(reading, "PATIENCE", 1_000)
     monkeypatch.setattr("django_pgbus.queues.stats.names", slow)
     monkeypatch.setattr("django_pgbus.queues.stats.queues", slow)
     for name, query in (("message", {"o": "-1"}), ("queuestate", {})):
@@ -191,7 +191,7 @@ def test_a_page_that_takes_too_long_says_so(admin_client: Client, monkeypatch: p
         assert response.status_code == 503
         assert "told to stop" in response.content.decode()
     index = admin_client.get(reverse("admin:app_list", args=["pgbus"])).content.decode()
-    assert "This cannot be read just now: queues (took too long)." in " ".join(index.split())
+    assert "queues (took too long)" in index
 
 
 def timeout() -> str:

@@ -384,7 +384,7 @@ def test_a_part_that_fails_leaves_the_others_alone(
 def test_a_part_that_takes_too_long_says_so(
     places: Places, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "PATIENCE", 50)
+    monkeypatch.setattr(reading, "PATIENCE", 1_000)
     monkeypatch.setitem(overview.PARTS, "parked", replace(overview.PARTS["parked"], ask=slow))
     response = shown(admin_client)
     assert response.context["unread"] == ["parked jobs (took too long)"]
