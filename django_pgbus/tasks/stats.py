@@ -138,13 +138,13 @@ def jobs(ids: Sequence[int], places: Sequence[str] = PLACES) -> list[Job]:
 def counts() -> Counts:
     """Return how many jobs stand in each state."""
     of_queues = queue_stats.totals(queue_stats.queues())
-    retrying = len(queue_stats.soonest_ids("retry"))
+    retrying = sum((delays.retrying for delays in queue_stats.delays().values()), Count(0))
     row = stats_sql.COUNTS.row(limit=LIMIT)
     return Counts(
         ready=of_queues.ready,
         running=of_queues.running,
         delayed=of_queues.delayed,
-        retrying=Count(min(retrying, LIMIT), retrying >= LIMIT),
+        retrying=retrying,
         parked=_count(row.parked),
         dead=of_queues.dead,
         finished=_count(row.finished),
