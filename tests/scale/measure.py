@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
@@ -31,6 +33,9 @@ class Visit:
     status: int
     expected: int
     milliseconds: float
+    cpu: (
+        float | None
+    )  # milliseconds of work, here and in the database: what is left of the time on a machine that idles
     queries: int
     slowest: str
     most_milliseconds: float
@@ -75,6 +80,7 @@ def visit_all(times: int = TIMES) -> Iterator[Visit]:
 def visit(client: Client, page: Page, times: int = TIMES) -> Visit:
     """Ask for a page so often, and return what it took: the median time, the most queries."""
     took, asked, status = [], [], 0
+    worked = _cpu()
     slowest = (0.0, "")
     for _ in range(times):
         ContentType.objects.clear_cache()
@@ -85,13 +91,26 @@ def visit(client: Client, page: Page, times: int = TIMES) -> Visit:
             took.append((time.perf_counter() - began) * 1000)
         asked.append(sum(not query["sql"].startswith(FRAMES) for query in queries.captured_queries))
         slowest = max([slowest, *((float(query["time"]) * 1000, query["sql"]) for query in queries.captured_queries)])
+    ended = _cpu()
     return Visit(
         page=page.name,
         address=page.address,
         status=status,
         expected=page.status,
         milliseconds=round(median(took), 1),
+        cpu=None if worked is None or ended is None else round((ended - worked) * 1000 / times, 1),
         queries=max(asked),
         most_milliseconds=page.most_milliseconds,
         slowest=f"{slowest[0]:.0f} ms: {' '.join(slowest[1].split())}",
     )
+
+
+def _cpu() -> float | None:
+    """Return the seconds that this process and its session of the database have worked, None if that is elsewhere."""
+    connection.ensure_connection()
+    pid = connection.connection.info.backend_pid
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return time.process_time() + (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

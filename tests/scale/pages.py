@@ -82,7 +82,7 @@ class Examples:
         return {"batch": self.batch.pk, "event": self.copy.event_id, "key": self.parked.key, "queue": "q001"}
 
     def of_pages(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """Return the queries of the pages that are no lists of Django's, by the name of their pattern and by a label."""
+        """Return what to ask beside what lists of Django's offer, by the name of the pattern and by a label."""
         lock = UniquenessKey.objects.earliest("created_at")
         subscription = Subscription.objects.earliest("pk")
         failed = EntryException.objects.filter(group__stream=self.stream)
@@ -126,10 +126,16 @@ class Examples:
             "pgbus_subscription_unbind": {"": {"handler": subscription.handler, "pattern": subscription.pattern}},
             "pgbus_queuestate_changelist": {"": {}},
             "pgbus_worker_changelist": {"": {}},
+            "pgbus_message_changelist": {
+                "of all jobs, further down": {"below": self.copy.pk // 2},
+                "of all jobs, at a key": {"q": key["key"]},
+            },
             "pgbus_runcount_changelist": {
                 "": {},
-                "a week, the slowest first": {"window": "7d", "order": "slowest"},
-                "of one queue": {"window": "24h", "queue": "q001"},
+                **{f"of {window}": {"window": window} for window in ("1h", "24h", "7d")},
+                **{f"by {order}": {"window": "7d", "order": order} for order in ("slowest", "failures", "number")},
+                "of a task": {"window": "7d", "task": "shop.tasks.task_1"},
+                "of a queue": {"window": "7d", "queue": "q001"},
             },
         }
 
@@ -187,10 +193,10 @@ def _of_pattern(route: str, pattern: URLPattern, examples: Examples) -> Iterator
         return
     if status != 200:
         asked: dict[str, dict[str, Any]] | None = {"": {}}
-    elif kind == "changelist" and examples.of_pages().get(name) is None:
-        asked = _of_list(model, examples)
     else:
         asked = examples.of_pages().get(name)
+        if kind == "changelist" and admin.site._registry[model].list_display != ("__str__",):  # a list of Django's
+            asked = _of_list(model, examples) | (asked or {})
     if asked is None:
         raise NoExample(f"{name}, at {route}")
     for label, query in asked.items():

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
@@ -133,9 +134,10 @@ def _at(url: str, name: str) -> str:
 def measured(rows: int, *, quiet: bool) -> dict[str, Any]:
     """Return the visits by page."""
     from tests.scale.measure import visit_all
+    from tests.scale.tools import visit_tools
 
     found = {}
-    for visit in visit_all():
+    for visit in chain(visit_all(), visit_tools()):
         found[visit.page] = visit
         if not quiet and visit.complaint:
             print(f"{rows:,} rows: {visit.page}: {visit.complaint}", file=sys.stderr)
@@ -156,12 +158,12 @@ def report(found: dict[int, dict[str, Any]], options: argparse.Namespace) -> int
         print(json.dumps({"rows": options.rows, "pages": pages, "wrong": sorted(wrong)}, indent=2))
         return bool(wrong)
     width = max(map(len, many))
-    print(f"{'page':<{width}}  status      ms  queries")
+    print(f"{'page':<{width}}  status      ms     cpu  queries")
     for name, visit in many.items():
         of_few = f" ({few[name].queries} of few)" if name in grown else ""
-        print(
-            f"{name:<{width}}  {visit.status:>6} {visit.milliseconds:>7.0f}  {visit.queries:>7}{of_few}  {visit.complaint}"
-        )
+        cpu = "" if visit.cpu is None else f"{visit.cpu:.0f}"
+        figures = f"{visit.status:>6} {visit.milliseconds:>7.0f} {cpu:>7}  {visit.queries:>7}{of_few}"
+        print(f"{name:<{width}}  {figures}  {visit.complaint}")
         if options.slow or visit.complaint:
             print(f"    {visit.slowest[:600]}")
     times = sorted(visit.milliseconds for visit in many.values())
