@@ -52,6 +52,8 @@ def why(job: Job, stands: Standing, code: Any) -> str:
         return gettext("Waits until %(time)s.") % {"time": words.clock(job.due_at)}
     if job.place == stats.PARKED and stands.kind is Kind.WAITING and job.due_at is None:
         return gettext("Parked behind the key") if job.waits_for == "key" else gettext("Parked for a slot of the key")
+    if stands.reason is waiting.NO_CODE:  # in full on its own page: a list may have fifty of them
+        return gettext("There is no code at its path: renamed, removed, or not deployed here yet.")
     return str(stands.reason)
 
 
