@@ -33,7 +33,7 @@ def cards(pages: Pages, found: Found) -> Cards:
     totals = None if queues is None else stats.totals(queues)
     if url := pages.get(Message):
         yield _counted(f"{url}?state=ready", lambda n: ngettext("ready", "ready", n), totals.ready if totals else None)
-        yield _card(f"{url}?state=ready", gettext("oldest ready"), _oldest(totals))
+        yield {**_card(f"{url}?state=ready", gettext("oldest ready"), _oldest(totals)), "long": True}
         yield _counted(
             f"{url}?state=running", lambda n: ngettext("running", "running", n), totals.running if totals else None
         )
