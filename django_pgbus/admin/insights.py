@@ -130,12 +130,12 @@ def _cards(runs: Runs, window: Window) -> Iterator[dict[str, Any]]:
     for label, of in ((_("run time, p95"), runs.run_percentile), (_("wait, p95"), runs.wait_percentile)):
         told = {"half": _seconds(of(0.5)), "most": _seconds(of(0.99))}
         yield {"label": label, "number": _seconds(of(0.95)), "note": quantiles % told if runs.number else ""}
-    nothing = {
-        _("snoozed"): runs.snoozed,
-        _("superseded"): runs.superseded,
-        _("handed back"): runs.handed_back,
-    }
-    for label, number in nothing.items():
+    no_ends = (
+        (ngettext("snoozed", "snoozed", runs.snoozed), runs.snoozed),
+        (ngettext("superseded", "superseded", runs.superseded), runs.superseded),
+        (ngettext("handed back", "handed back", runs.handed_back), runs.handed_back),
+    )
+    for label, number in no_ends:
         if number:
             yield {"label": label, "number": words.number(number)}
 
