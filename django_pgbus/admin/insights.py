@@ -135,9 +135,9 @@ def _cards(runs: Runs, window: Window) -> Iterator[dict[str, Any]]:
         (ngettext("superseded", "superseded", runs.superseded), runs.superseded),
         (ngettext("handed back", "handed back", runs.handed_back), runs.handed_back),
     )
-    for label, number in no_ends:
+    for ended, number in no_ends:
         if number:
-            yield {"label": label, "number": words.number(number)}
+            yield {"label": ended, "number": words.number(number)}
 
 
 def _table(found: Sequence[Runs], most: int, asked: Asked, by: str) -> dict[str, Any]:
