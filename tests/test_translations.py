@@ -10,10 +10,13 @@ import sys
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import polib
 import pytest
 from django.apps import apps
+from django.test import Client
+from django.urls import reverse
 from django.utils import translation
 from django.utils.formats import date_format
 
@@ -168,3 +171,15 @@ def test_dates_are_as_short_as_the_language_allows(language: str, name: str) -> 
         assert words.moment(at) == f"{date_format(at, name)} 21:21:08".replace(
             " ", "\u00a0", 2 if language == "en" else 0
         )
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("asked", "title"), [("de", "Warteschlangen"), ("fr", "Files d\u2019attente"), ("nl", "Queues")]
+)
+def test_a_page_speaks_the_language_that_the_browser_asks_for(
+    asked: str, title: str, admin_client: Client, settings: Any
+) -> None:
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django.middleware.locale.LocaleMiddleware"]
+    page = admin_client.get(reverse("admin:pgbus_queuestate_changelist"), headers={"accept-language": asked})
+    assert f"<h1>{title}</h1>" in page.content.decode()
