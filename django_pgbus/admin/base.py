@@ -25,6 +25,7 @@ from django.utils.translation import gettext as _
 from django_pgbus.admin.bounds import REACH, BoundedPaginator, TookTooLongError, bounded
 from django_pgbus.admin.lists import NEW_FRAME, BoundedChangeList
 from django_pgbus.conf import database
+from django_pgbus.postgres.keys import why_unusable
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
@@ -88,6 +89,10 @@ class PgbusAdmin(ModelAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows, read where they are written."""
         return super().get_queryset(request).using(database())
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        """Return a row, or None; also for what PostgreSQL cannot read, which Django would ask it for."""
+        return None if why_unusable(object_id) else super().get_object(request, object_id, from_field)
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[BoundedChangeList]:
         """Return our change list."""

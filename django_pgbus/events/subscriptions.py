@@ -92,7 +92,7 @@ def unknown(paths: Iterable[str]) -> list[str]:
     for path in sorted(set(paths)):
         try:
             find_handler(path)
-        except Exception:
+        except (Exception, SystemExit):  # whatever a module raises when it is imported
             missing.append(path)
     return missing
 

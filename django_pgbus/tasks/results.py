@@ -133,7 +133,7 @@ def stored_task(found: Any, alias: str) -> AnyTask:
     }
     try:
         return changed(find_task(found.task), **as_stored)
-    except Exception:  # importing it runs code of the project
+    except (Exception, SystemExit):  # importing it runs code of the project
         return missing_task(found.task, **as_stored)
 
 

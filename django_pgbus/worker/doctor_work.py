@@ -125,13 +125,13 @@ def _lettered(name: str) -> str:
 def tasks() -> Findings:
     """Import what waits, as a worker of this code would."""
     rows = sql.TASKS.rows(rows=TASK_ROWS)
-    unknown: dict[str, Exception] = {}
+    unknown: dict[str, BaseException] = {}
     waiting: defaultdict[str, int] = defaultdict(int)
     for row in rows:
         waiting[row.task] += row.jobs
         try:
             load_path(row.task, kind_of(row.topic))
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # whatever a module raises when it is imported
             unknown[row.task] = error
     for path, reason in list(unknown.items())[:MOST_NAMED]:
         yield Finding(
@@ -173,7 +173,7 @@ def events() -> Findings:
         yield Finding(Grade.OK, "events", f"all {len(paths)} subscribed handlers are in this code")
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else repr(error)
 

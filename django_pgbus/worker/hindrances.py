@@ -63,6 +63,6 @@ def unknown_tasks(looked_at: int = LOOKED_AT) -> list[str]:
     for row in doctor_sql.TASKS.rows(rows=looked_at)[:MOST_PATHS]:
         try:
             load_path(row.task, kind_of(row.topic))
-        except Exception:  # whatever a module raises when it is imported
+        except (Exception, SystemExit):  # whatever a module raises when it is imported
             unknown.append(row.task)
     return unknown

@@ -313,6 +313,12 @@ def test_the_other_warnings_lead_to_where_they_can_be_mended(
 
 
 @pytest.mark.django_db(transaction=True)
+def test_code_that_exits_when_it_is_imported_leaves_the_page_and_its_server(admin_client: Client) -> None:
+    rows.a_message(task="tests.admin.exits.on_import")
+    found = {plain(text) for text in warned(admin_client)}
+    assert "tests.admin.exits.on_import waits, and the code of this server does not have it." in found
+
+
 def test_an_open_transaction_is_found_with_whose_it_is() -> None:
     with sessions() as other:
         other.sql("SET application_name = 'shop-web'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.contrib import admin
@@ -168,6 +169,18 @@ def test_every_decision_has_a_url_of_its_own() -> None:
     assert set(DECISIONS) <= set(urls())
     pages = {page for _, page in urls()}
     assert pages == {"changelist", "add", "change", "delete", "history", "entry", *(page for _, page in DECISIONS)}
+
+
+@pytest.mark.parametrize("id", ["a\x00b", "9" * 30, "x"])
+@pytest.mark.parametrize(("model", "view"), urls())
+def test_an_id_that_cannot_be_is_that_of_no_row(
+    model: str, view: str, id: str, places: Places, admin_client: Client
+) -> None:
+    path = address(model, view, places).partition("?")[0]
+    for key in (*(row.pk for row in vars(places).values()), "default"):
+        path = path.replace(f"/{key}/", f"/{quote(id)}/")
+    for method in ("get", "post"):
+        assert getattr(admin_client, method)(path).status_code < 500, method
 
 
 @pytest.mark.parametrize(("model", "view"), urls())

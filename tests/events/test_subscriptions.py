@@ -290,6 +290,10 @@ def test_an_app_without_handlers_is_no_fault():
     assert told == []
 
 
+def test_a_handler_whose_module_exits_is_unknown():
+    assert subscriptions.unknown(["tests.admin.exits.handler", eventful.PLAIN]) == ["tests.admin.exits.handler"]
+
+
 def test_a_handler_that_was_renamed_runs_under_its_old_name_and_gets_each_event_once(monkeypatch):
     monkeypatch.setattr(eventful, "of_old", eventful.plain, raising=False)
     old = f"{eventful.__name__}.of_old"

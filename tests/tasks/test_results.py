@@ -224,8 +224,9 @@ def test_the_stand_in_can_neither_be_called_nor_enqueued():
         stand_in.enqueue(1)
 
 
-def test_a_module_that_breaks_on_import_does_not_break_the_result(tmp_path, monkeypatch):
-    (tmp_path / "breaks_loudly.py").write_text("raise RuntimeError('not today')\n")
+@pytest.mark.parametrize("breaks", ["RuntimeError('not today')", "SystemExit(3)"])
+def test_a_module_that_breaks_on_import_does_not_break_the_result(breaks, tmp_path, monkeypatch):
+    (tmp_path / "breaks_loudly.py").write_text(f"raise {breaks}\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert is_missing(result_of(Message.objects.create(**row(task="breaks_loudly.add"))).task)
 

@@ -273,6 +273,14 @@ def test_a_task_that_no_longer_exists_fails_with_how_many_wait(healthy):
     assert gone.grade is nowhere.grade is Grade.FAIL
 
 
+def test_code_that_exits_when_it_is_imported_ends_no_look(healthy):
+    message(task="tests.admin.exits.on_import")
+    Subscription.objects.create(handler="tests.admin.exits.handler", pattern="a", queue="@events", regex="^a$")
+
+    assert complaint("tasks", "tests.admin.exits.on_import").grade is Grade.FAIL
+    assert complaint("events", "tests.admin.exits.handler").grade is Grade.WARN
+
+
 def test_many_paths_that_no_longer_exist_are_counted(healthy, monkeypatch):
     monkeypatch.setattr(doctor_work, "MOST_NAMED", 2)
     for number in range(5):
