@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from django.contrib.admin.utils import quote
@@ -37,6 +38,7 @@ def _slots(page: PgbusAdmin, request: HttpRequest, job: Any) -> Iterator[dict[st
     slots = Slot.objects.using(database())
     mine = slots.filter(key=job.key).order_by("ordinal") if waits else slots.filter(message_id=job.pk)
     found = list(mine[: MOST + 1])
+    silent = _silent(job, found[:MOST])
     for slot in found[:MOST]:
         text = gettext("Slot %(number)s") % {"number": words.number(slot.ordinal)}
         yield {
@@ -46,9 +48,7 @@ def _slots(page: PgbusAdmin, request: HttpRequest, job: Any) -> Iterator[dict[st
             "holder": str(slot.message_id) if waits else "",
             "holder_url": page.link(request, Message, "change", quote(slot.message_id)) if waits else "",
             "since": words.moment(slot.taken_at),
-            "until": gettext("beats until %(time)s") % {"time": words.clock(slot.leased_until)}
-            if slot.leased_until
-            else gettext("kept while it does not run"),
+            "until": _until(slot, silent.get(slot.message_id)),
         }
     if len(found) > MOST:
         yield {
@@ -56,6 +56,23 @@ def _slots(page: PgbusAdmin, request: HttpRequest, job: Any) -> Iterator[dict[st
             "key_url": page.link(request, Semaphore, q=job.key),
             "key": words.showable(job.key),
         }
+
+
+def _silent(job: Any, slots: Sequence[Slot]) -> dict[int, datetime]:
+    """Return since when holders that run are silent: the lease of their job has ended, that of their slot is longer."""
+    running = [slot.message_id for slot in slots if slot.leased_until]
+    leases = Message.objects.using(database()).filter(pk__in=running, leased_until__lt=job.situation.pauses.now)
+    return {job.pk: job.leased_until for job in leases.only("leased_until") if job.leased_until} if running else {}
+
+
+def _until(slot: Slot, silent_since: datetime | None) -> str:
+    """Return how long a slot is kept, or since when whoever holds it is silent."""
+    if slot.leased_until is None:
+        return gettext("kept while it does not run")
+    if silent_since is not None:
+        told = {"time": words.clock(silent_since), "until": words.clock(slot.leased_until)}
+        return gettext("silent since %(time)s, kept until %(until)s") % told
+    return gettext("beats until %(time)s") % {"time": words.clock(slot.leased_until)}
 
 
 def _keys(page: PgbusAdmin, request: HttpRequest, job: Any) -> Iterator[dict[str, Any]]:

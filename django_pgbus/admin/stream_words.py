@@ -69,6 +69,13 @@ def attention(stream: StreamState, situation: Situation) -> Iterator[dict[str, s
             group.lag_seconds is None or group.lag_seconds > SOON
         ):
             yield {"kind": "waiting", "text": gettext("Group %(group)s waits for a transaction.") % told}
+        if group.dead:
+            text = ngettext(
+                "Group %(group)s: %(number)s dead letter.",
+                "Group %(group)s: %(number)s dead letters.",
+                group.dead.number,
+            )
+            yield {"kind": "waiting", "text": text % {**told, "number": words.count(group.dead)}}
     if pinned := stream.pinned_by:
         text = ngettext(
             "Kept beyond its age for group %(names)s.", "Kept beyond its age for groups %(names)s.", len(pinned)

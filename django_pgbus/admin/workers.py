@@ -22,6 +22,7 @@ WORDS: Final[dict[Health, tuple[str, Text, Text]]] = {
     Health.DEAF: ("waiting", _("deaf"), _("hears no notifications, finds jobs only by polling")),
     Health.SILENT: ("lost", _("silent"), _("since %(time)s; what it held runs again elsewhere")),
 }
+NOWHERE: Final[Text] = _("since %(time)s; what it held runs again as soon as a worker runs")
 
 
 class WorkerAdmin(PgbusAdmin):
@@ -40,14 +41,16 @@ class WorkerAdmin(PgbusAdmin):
         workers = stats.workers()
         context = {
             "title": _("Workers"),
-            "rows": [_row(worker) for worker in workers],
+            "rows": [_row(worker, elsewhere=any(one.takes_jobs for one in workers)) for worker in workers],
             "most": words.number(stats.MOST_WORKERS) if len(workers) >= stats.MOST_WORKERS else "",
         }
         return self.page(request, "workers.html", {**context, **(extra_context or {})})
 
 
-def _row(worker: WorkerStats) -> dict[str, Any]:
+def _row(worker: WorkerStats, *, elsewhere: bool) -> dict[str, Any]:
     kind, state, detail = WORDS[worker.health]
+    if worker.health is Health.SILENT and not elsewhere:
+        detail = NOWHERE
     return {
         "name": words.showable(worker.name),
         "process": gettext("process %(pid)s on %(host)s") % {"pid": worker.pid, "host": words.showable(worker.host)},

@@ -143,7 +143,7 @@ def look() -> Findings:
             "settings",
             "a commit is a commit, and nothing cuts our statements short"
             + (
-                "; nor a session that forgets its transaction (idle_in_transaction_session_timeout)"
+                "; nothing ends a session that forgets its transaction (idle_in_transaction_session_timeout)"
                 if unlimited
                 else ""
             ),

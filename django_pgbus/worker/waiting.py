@@ -6,6 +6,7 @@ One answer for everybody who asks: it is made of a job's own row, the pauses and
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,9 +17,11 @@ from uuid import UUID
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from django_pgbus.conf import get_settings
 from django_pgbus.queues import stats as queue_stats
 from django_pgbus.queues.stats import Pauses
 from django_pgbus.worker import stats
+from django_pgbus.worker.plan import parse_queues
 from django_pgbus.worker.stats import WorkerStats
 
 Text = str | Promise
@@ -35,11 +38,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How a job stands: `state` in a word or two, `reason` in a sentence."""
+    """How a job stands: `state` in a word or two, `reason` in a sentence, and the `command` that mends it, if one does."""
 
     kind: Kind
     state: Text
     reason: Text
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +92,10 @@ def situation() -> Situation:
 
 
 SILENT: Final = _("Its worker %(worker)s fell silent. The job goes back into the line and runs again.")
+SILENT_UNSERVED: Final = _(
+    "Its worker %(worker)s fell silent, and no other serves queue %(queue)s. The job runs again as soon as one does."
+)
+SILENT_DISCARDED: Final = _("Its worker %(worker)s fell silent. The job is discarded and does not run again.")
 TOLD: Final = _("It runs on %(worker)s, which is told with its next beat. If it succeeds before, it counts as done.")
 RUNS: Final = _("It runs on %(worker)s.")
 PAUSED: Final = _("Queue %(queue)s is paused: no worker takes anything from it until it is resumed.")
@@ -130,16 +138,16 @@ STATE_LATER: Final = {
 def in_line(job: InLine, now: Situation) -> Standing:
     """Return how a job in the line stands."""
     if job.leased_until is not None:
-        names = {"worker": now.name_of(job.worker)}
+        names = {"worker": now.name_of(job.worker), "queue": job.queue}
         if job.leased_until < now.pauses.now:
-            return Standing(kind=Kind.LOST, state=_("worker silent"), reason=SILENT % names)
+            return _silent(job, names, now)
         if job.discard_requested:
             return Standing(kind=Kind.RUNNING, state=_("discarding"), reason=TOLD % names)
         return Standing(kind=Kind.RUNNING, state=_("running"), reason=RUNS % names)
     if job.queue in now.pauses.queues:
         return Standing(kind=Kind.WAITING, state=_("queue paused"), reason=PAUSED % {"queue": job.queue})
     if unserved := _unserved(job.queue, now):
-        return Standing(kind=Kind.WAITING, state=_("no worker"), reason=unserved)
+        return Standing(kind=Kind.WAITING, state=_("no worker"), reason=unserved, command=start(job.queue, now))
     return Standing(kind=Kind.READY, state=_("ready"), reason=ALONE if job.suspect else NEXT)
 
 
@@ -149,7 +157,7 @@ def later(job: Later, now: Situation) -> Standing:
         state = STATE_LATER.get(job.reason, job.reason)
         return Standing(kind=Kind.WAITING, state=state, reason=WHY_LATER.get(job.reason, ""))
     if not any(worker.takes_jobs for worker in now.workers):
-        return Standing(kind=Kind.LOST, state=_("overdue"), reason=OVERDUE)
+        return Standing(kind=Kind.LOST, state=_("overdue"), reason=OVERDUE, command=start(job.queue, now))
     return Standing(kind=Kind.READY, state=_("due"), reason=DUE)
 
 
@@ -159,7 +167,7 @@ def parked(job: Blocked, now: Situation) -> Standing:
         if job.due_at > now.pauses.now:
             return Standing(kind=Kind.WAITING, state=_("not due yet"), reason=FOR_ITS_TIME)
         if not any(worker.takes_jobs for worker in now.workers):
-            return Standing(kind=Kind.LOST, state=_("overdue"), reason=OVERDUE)
+            return Standing(kind=Kind.LOST, state=_("overdue"), reason=OVERDUE, command=start(job.queue, now))
         return Standing(kind=Kind.READY, state=_("due"), reason=DUE)
     if job.queue in now.pauses.queues:
         return Standing(kind=Kind.WAITING, state=_("queue paused"), reason=PASSED_OVER % {"queue": job.queue})
@@ -173,6 +181,26 @@ def with_code(standing: Standing, *, has_code: bool) -> Standing:
     if has_code or standing.kind is not Kind.READY:
         return standing
     return replace(standing, kind=Kind.LOST, state=_("no code"), reason=NO_CODE)
+
+
+def start(queue: str, now: Situation) -> str:
+    """Return the command that starts a worker for a queue: the usual one if there is none at all."""
+    if not any(worker.takes_jobs for worker in now.workers):
+        usual = any(capsule.serves(queue) for capsule in parse_queues(get_settings().QUEUES, threads=1))
+        if usual:
+            return "manage.py runworker"
+    return f"manage.py runworker --queues {shlex.quote(queue)}"
+
+
+def _silent(job: InLine, names: dict[str, str], now: Situation) -> Standing:
+    """Return how a job stands whose worker holds it and does not beat any more."""
+    state = _("worker silent")
+    if job.discard_requested:
+        return Standing(kind=Kind.LOST, state=state, reason=SILENT_DISCARDED % names)
+    if not stats.serving(job.queue, now.workers):
+        command = start(job.queue, now)
+        return Standing(kind=Kind.LOST, state=state, reason=SILENT_UNSERVED % names, command=command)
+    return Standing(kind=Kind.LOST, state=state, reason=SILENT % names)
 
 
 def _unserved(queue: str, now: Situation) -> Text:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import shlex
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -145,6 +147,29 @@ def test_a_job_in_line_says_how_it_stands(admin_client: Client) -> None:
         "worker silent": rows.a_running(uuid.uuid4(), leased_until=rows.now() - timedelta(seconds=1)),
     }
     assert states(admin_client, "message") == {job.pk: state for state, job in jobs.items()}
+
+
+def test_its_page_says_how_to_start_a_worker_for_it(admin_client: Client) -> None:
+    page = reverse("admin:pgbus_message_change", args=[rows.a_message(queue="it's urgent").pk])
+    assert "Start one: <code>manage.py runworker</code>" in admin_client.get(page).content.decode()
+    rows.a_worker(queues="mail: 4")
+    text = html.unescape(admin_client.get(page).content.decode())
+    assert f"""Start one: <code>manage.py runworker --queues {shlex.quote("it's urgent")}</code>""" in text
+    rows.a_worker()
+    assert "Start one:" not in admin_client.get(page).content.decode()
+
+
+def test_a_job_of_a_silent_worker_runs_again_only_where_somebody_serves_its_queue(admin_client: Client) -> None:
+    job = rows.a_running(uuid.uuid4(), leased_until=rows.now() - timedelta(seconds=1))
+    page = reverse("admin:pgbus_message_change", args=[job.pk])
+    text = admin_client.get(page).content.decode()
+    assert "no other serves queue default. The job runs again as soon as one does." in text
+    assert "Start one: <code>manage.py runworker</code>" in text
+    rows.a_worker()
+    text = admin_client.get(page).content.decode()
+    assert "The job goes back into the line and runs again." in text
+    type(job).objects.update(discard_requested=True)
+    assert "The job is discarded and does not run again." in admin_client.get(page).content.decode()
 
 
 def test_its_page_says_why_it_waits_and_what_goes_first(admin_client: Client) -> None:

@@ -187,3 +187,16 @@ def test_many_refusals_are_counted_and_the_first_ones_explained(admin_client: Cl
     said = told(select(admin_client, "deadletter", "redrive", letters, post="yes"))
     assert len(said) == 11
     assert said[-1] == "3 more dead letters stay for such reasons."
+
+
+def test_a_holder_whose_worker_fell_silent_does_not_beat(admin_client: Client) -> None:
+    rows.a_limit()
+    holder = rows.a_running()
+    rows.a_beating_slot(holder.pk)
+    waits = rows.a_parked()
+    assert "beats until" in page(admin_client, waits)
+    Message.objects.filter(pk=holder.pk).update(leased_until=rows.now() - timedelta(minutes=1))
+    for job in (waits, holder):
+        text = page(admin_client, job)
+        assert "beats until" not in text
+        assert "silent since" in text

@@ -379,6 +379,7 @@ def test_the_list_tells_the_worst_of_each_stream(admin_client: Client) -> None:
         "1",
     )
     assert (second["name"], second["head"], second["lag"], second["dead"]) == ("orders", "0", "", "")
+    assert "Group audit: 1 dead letter." in [warning["text"] for warning in first["warnings"]]
     assert [row["name"] for row in listed(admin_client, q="ORD")["rows"]] == ["orders"]
     assert "No stream is called so." in text(
         admin_client, reverse("admin:pgbus_streamlog_changelist", query={"q": "%"})

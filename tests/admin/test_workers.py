@@ -32,5 +32,14 @@ def test_health_is_said_in_words(admin_client: Client) -> None:
     assert [name for name, row in found.items() if row["dispatcher"]] == ["a"]
 
 
+def test_what_a_silent_worker_held_runs_elsewhere_only_if_there_is_one(admin_client: Client) -> None:
+    rows.a_worker(name="gone", beat_at=rows.now() - timedelta(minutes=2))
+    (gone,) = admin_client.get(reverse(PAGE)).context["rows"]
+    assert str(gone["detail"]).endswith("what it held runs again as soon as a worker runs")
+    rows.a_worker(name="here")
+    (gone, _) = admin_client.get(reverse(PAGE)).context["rows"]
+    assert str(gone["detail"]).endswith("what it held runs again elsewhere")
+
+
 def test_without_a_worker_the_page_says_how_to_start_one(admin_client: Client) -> None:
     assert "manage.py runworker" in admin_client.get(reverse(PAGE)).content.decode()

@@ -20,10 +20,11 @@ DIED: Final = {
 
 
 class Stands(NamedTuple):
-    """How it stands in a word or two, and why in a sentence."""
+    """How it stands in a word or two, why in a sentence, and the command that mends it, if one does."""
 
     state: str
     reason: str
+    command: str = ""
 
 
 def standing(job: Any, situation: Situation) -> Stands:
@@ -39,7 +40,7 @@ def standing(job: Any, situation: Situation) -> Stands:
             return Stands("dead", DIED.get(job.reason, words.name(job.reason)))
         case _:
             return Stands(job.state, _noted(job))
-    return Stands(str(found.state), words.text_of(str(found.reason)))
+    return Stands(str(found.state), words.text_of(str(found.reason)), words.text_of(found.command))
 
 
 def _noted(job: Any) -> str:

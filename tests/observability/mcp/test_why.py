@@ -64,7 +64,9 @@ def test_a_paused_queue() -> None:
 def test_no_worker() -> None:
     assert "No worker is running." in why(rows.a_message())["answer"]
     rows.a_worker(queues="mail: 4")
-    assert "No running worker serves queue default." in why(rows.a_message())["answer"]
+    told = why(rows.a_message())
+    assert "No running worker serves queue default." in told["answer"]
+    assert "Start a worker: manage.py runworker --queues default" in told["answer"]
 
 
 def test_a_suspect_and_a_retry_in_line() -> None:
@@ -89,10 +91,23 @@ def test_running() -> None:
 
 
 def test_a_worker_that_fell_silent() -> None:
+    rows.a_worker()
     told = why(rows.a_running(leased_until=rows.now() - timedelta(minutes=2)))
     assert told["standing"] == "worker silent"
     assert "fell silent. The job goes back into the line and runs again." in told["answer"]
     assert "Its lease ended" in told["answer"]
+
+
+def test_a_worker_that_fell_silent_and_nobody_else_who_would_run_it() -> None:
+    told = why(rows.a_running(leased_until=rows.now() - timedelta(minutes=2)))
+    assert "no other serves queue default. The job runs again as soon as one does." in told["answer"]
+    assert "Start a worker: manage.py runworker" in told["answer"]
+
+
+def test_what_is_to_be_discarded_does_not_run_again_when_its_worker_fell_silent() -> None:
+    rows.a_worker()
+    told = why(rows.a_running(leased_until=rows.now() - timedelta(minutes=2), discard_requested=True))
+    assert "The job is discarded and does not run again." in told["answer"]
 
 
 # --- later ---------------------------------------------------------------------------------------------

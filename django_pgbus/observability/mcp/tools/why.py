@@ -141,7 +141,10 @@ def _asked(job: JobDetails) -> Asked:
 
 
 def _answer(asked: Asked) -> Iterator[str]:
-    yield standing(asked.job, asked.now).reason
+    stands = standing(asked.job, asked.now)
+    yield stands.reason
+    if stands.command:
+        yield f"Start a worker: {stands.command}"
     match asked.job.state:
         case "ready":
             yield from _in_line(asked)
