@@ -176,7 +176,8 @@ def test_more_than_a_request_carries_out_goes_on_in_parts(places: Places, admin_
         rows.a_dead_letter(died_at=rows.now(), payload=rows.payload(number))
     path = reverse("admin:pgbus_deadletter_changelist")
     if not NEW_FRAME:
-        assert "Select all dead letters (30+)" in admin_client.get(path).content.decode()
+        # What the planner believes, if another test let it count many.
+        assert re.search(r"Select all dead letters \((30\+|about [\d,]+)\)", admin_client.get(path).content.decode())
     response = select(admin_client, "deadletter", "redrive", select_across=1, index=0)
     text = response.content.decode()
     assert "Redrive 71 dead letters?" in text
