@@ -86,7 +86,10 @@ def _in_line(job: Any) -> Iterator[Step]:
         return
     if job.claimed_at is not None:
         yield Step(at=job.claimed_at, text=_("Claimed"), detail=_on(job), kind="running")
-    yield Step(at=job.leased_until, text=_("Its lease ends, unless it is renewed"), kind="running")
+    if job.leased_until < job.situation.pauses.now:
+        yield Step(at=job.leased_until, text=_("Its lease ended: its worker fell silent"), kind="lost")
+    else:
+        yield Step(at=job.leased_until, text=_("Its lease ends, unless it is renewed"), kind="running")
 
 
 def _delayed(job: Any) -> Iterator[Step]:

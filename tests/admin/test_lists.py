@@ -163,6 +163,8 @@ def test_a_job_of_a_silent_worker_runs_again_only_where_somebody_serves_its_queu
     job = rows.a_running(uuid.uuid4(), leased_until=rows.now() - timedelta(seconds=1))
     page = reverse("admin:pgbus_message_change", args=[job.pk])
     text = admin_client.get(page).content.decode()
+    assert "Its lease ended: its worker fell silent" in text
+    assert "unless it is renewed" not in text
     assert "no other serves queue default. The job runs again as soon as one does." in text
     assert "Start one: <code>manage.py runworker</code>" in text
     rows.a_worker()
