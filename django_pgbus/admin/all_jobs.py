@@ -40,7 +40,7 @@ from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Message
 from django_pgbus.queues.stats import LIMIT, pauses
 from django_pgbus.tasks import stats
 from django_pgbus.tasks.results import parsed_id
-from django_pgbus.tasks.stats import AtKey, Job
+from django_pgbus.tasks.stats import AtKey, Job, Look
 from django_pgbus.worker import waiting
 from django_pgbus.worker.waiting import Text
 
@@ -150,7 +150,8 @@ class AllJobsAdmin(WorkAdmin):
         return self.page(request, "jobs.html", context)
 
     def _newest(self, places: Sequence[str], below: int) -> Found:
-        ids, notes = _gathered(lambda some: stats.newest(some, PER_PAGE + 1, below), places)
+        look, notes = _gathered(lambda some: stats.newest(some, PER_PAGE + 1, below), places)
+        ids = look.ids
         return Found(ids=ids[:PER_PAGE], notes=notes, below=ids[PER_PAGE - 1] if len(ids) > PER_PAGE else None)
 
     def _searched(self, request: HttpRequest, places: Sequence[str], search: str, below: int) -> Found:
@@ -162,9 +163,10 @@ class AllJobsAdmin(WorkAdmin):
             leads: Note = {"text": _("This is the ID of an event: see what became of it."), "url": url}
             return Found(ids=[copy.id for copy in copies], notes=[leads] if url else [])
         key = self._at_key(request, search) if below == stats.NEWEST_OF_ALL else NOBODY
-        ids, notes = _gathered(lambda some: stats.named(search, some, PER_PAGE + 1, REACH, below), places)
+        look, notes = _gathered(lambda some: stats.named(search, some, PER_PAGE + 1, REACH, below), places)
+        ids = look.ids
         notes = [*self._of_key(request, search, key), *notes]
-        if stats.beyond(REACH):
+        if look.unseen is not None:
             notes.append({"text": NEWEST % {"number": words.number(REACH)}, "url": ""})
         return Found(
             ids=sorted({*key.jobs, *ids[:PER_PAGE]}, reverse=True),
@@ -345,19 +347,21 @@ def _up_to(number: int) -> str:
     return f"{words.number(number)}{'+' if number >= PER_PAGE else ''}"
 
 
-def _gathered(read: Callable[[Sequence[str]], list[int]], places: Sequence[str]) -> tuple[list[int], list[Note]]:
-    """Return ids of all places, the highest first; if that takes too long of each by itself, and what is missing."""
+def _gathered(read: Callable[[Sequence[str]], Look], places: Sequence[str]) -> tuple[Look, list[Note]]:
+    """Return what is found in all places; if that takes too long in each by itself, and what is missing."""
     try:
         with bounded(QUICK):
             return read(places), []
     except TookTooLongError:
-        ids: set[int] = set()
+        looks: list[Look] = []
         notes: list[Note] = []
         for place in places:
             try:
                 with bounded(EACH):
-                    ids |= {*read([place])}
+                    looks.append(read([place]))
             except TookTooLongError:
                 text = gettext("This took too long, and is not shown: %(place)s.") % {"place": NAMES[place]}
                 notes.append({"text": text, "url": ""})
-        return sorted(ids, reverse=True)[: PER_PAGE + 1], notes
+        ids = {id for look in looks for id in look.ids}
+        unseen = max((look.unseen for look in looks if look.unseen is not None), default=None)
+        return Look(ids=sorted(ids, reverse=True)[: PER_PAGE + 1], unseen=unseen), notes

@@ -25,7 +25,8 @@ from django_pgbus.conf import database
 from django_pgbus.queues.models import DeadLetter
 from django_pgbus.tasks import lifecycle
 from django_pgbus.tasks.outcomes import Entered, HeldElsewhere, LimitReached
-from django_pgbus.worker.waiting import Kind, Standing
+from django_pgbus.worker import waiting
+from django_pgbus.worker.waiting import Standing
 
 MOST_NAMED: Final = 10  # that could not be redriven
 MOST_OF_A_KEY: Final = 200
@@ -189,7 +190,7 @@ class DeadLetterAdmin(WorkAdmin):
 
     def standing(self, row: Any) -> Standing:
         """Return why it gave up."""
-        return Standing(kind=Kind.LOST, state=_("dead"), reason=_reason(row))
+        return waiting.ended("dead", _reason(row))
 
     @admin.display(description=_("why"))
     def why(self, obj: Any) -> SafeString:

@@ -19,16 +19,16 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from django_pgbus.admin import event_contents, words
+from django_pgbus.admin import event_contents, job_words, words
 from django_pgbus.admin.base import PgbusAdmin
 from django_pgbus.admin.decisions import DecidingAdmin
-from django_pgbus.admin.shown import end, shown_path, shown_topic
+from django_pgbus.admin.shown import shown_path, shown_topic
 from django_pgbus.events import stats
 from django_pgbus.events.models import Subscription
 from django_pgbus.events.stats import MOST_COPIES, Copy
 from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Message
 from django_pgbus.worker import waiting
-from django_pgbus.worker.waiting import Kind, Situation, Standing
+from django_pgbus.worker.waiting import Situation, Standing
 
 TABLES: Final[dict[str, type[Model]]] = {"line": Message, "delayed": Delayed, "dead": DeadLetter, "done": Archived}
 # What stands in place of a field of a task; what a handler returns is not kept.
@@ -40,28 +40,11 @@ def is_copy(row: Any) -> bool:
     return row.event_id is not None or row.topic is not None
 
 
-def skipped(note: str) -> Standing:
-    """Return how a delivery stands that was skipped: somebody else did the work, so all is well."""
-    return Standing(kind=Kind.READY, state=_("skipped"), reason=event_contents.why_skipped(note))
-
-
 def standing(copy: Copy, situation: Situation) -> Standing:
     """Return how a copy of an event stands, wherever it is."""
-    row: Any = copy
-    match copy.place:
-        case "line":
-            return waiting.in_line(row, situation)
-        case "delayed":
-            return waiting.later(row, situation)
-        case "dead":
-            return Standing(kind=Kind.LOST, state=_("dead"), reason=end(copy.reason, copy.attempts))
-    match copy.reason:
-        case Archived.Outcome.SKIPPED:
-            return skipped(copy.note)
-        case Archived.Outcome.DISCARDED:
-            return Standing(kind=Kind.WAITING, state=_("discarded"), reason=words.showable(copy.note))
-    label = dict(Archived.Outcome.choices).get(copy.reason, copy.reason)
-    return Standing(kind=Kind.READY, state=label, reason="")
+    if copy.place in {"dead", "done"}:
+        return job_words.ended(copy.state, copy.note if copy.place == "done" else copy.reason, copy.attempts)
+    return waiting.standing(copy, situation)
 
 
 def visible(page: PgbusAdmin, request: HttpRequest, copies: Sequence[Copy]) -> list[Copy]:

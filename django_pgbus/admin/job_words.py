@@ -6,10 +6,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import contents, event_contents, words
-from django_pgbus.admin.event_copies import skipped
 from django_pgbus.admin.shown import end
 from django_pgbus.conf import get_settings
 from django_pgbus.queues.models import Archived, Delayed
@@ -24,23 +22,21 @@ MOST_OF_A_KEY: Final = 60
 
 def standing(job: Job, now: Situation, *, has_code: bool) -> Standing:
     """Return how a job stands."""
-    row: Any = job  # with a time, if it is delayed
-    match job.place:
-        case stats.LINE:
-            return waiting.with_code(waiting.in_line(row, now), has_code=has_code)
-        case stats.DELAYED:
-            return waiting.with_code(waiting.later(row, now), has_code=has_code)
-        case stats.PARKED:
-            return waiting.with_code(waiting.parked(row, now), has_code=has_code)
-        case stats.DEAD:
-            return Standing(kind=Kind.LOST, state=_("dead"), reason=end(job.reason, job.attempts))
-    match job.reason:
+    if job.place in {stats.DEAD, stats.DONE}:
+        return ended(job.state, job.reason, job.attempts)
+    return waiting.with_code(waiting.standing(job, now), has_code=has_code)
+
+
+def ended(state: str, reason: str, attempts: int) -> Standing:
+    """Return how a job stands that has ended: for which reason it died, or with what was noted when it ended."""
+    match state:
+        case "dead":
+            return waiting.ended(state, end(reason, attempts))
         case Archived.Outcome.SKIPPED:
-            return skipped(job.traceback or "")
+            return waiting.ended(state, event_contents.why_skipped(reason))
         case Archived.Outcome.DISCARDED:
-            return Standing(kind=Kind.WAITING, state=_("discarded"), reason=words.showable(job.traceback or ""))
-    label = dict(Archived.Outcome.choices).get(job.reason, job.reason)
-    return Standing(kind=Kind.READY, state=label, reason="")
+            return waiting.ended(state, words.showable(reason))
+    return waiting.ended(state)
 
 
 def why(job: Job, stands: Standing, code: Any) -> str:

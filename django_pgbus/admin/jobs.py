@@ -14,7 +14,6 @@ from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import contents, event_contents, job_words, words
 from django_pgbus.admin.all_jobs import AllJobsAdmin
-from django_pgbus.admin.event_copies import skipped
 from django_pgbus.admin.event_filters import EventFilter, EventsFilter
 from django_pgbus.admin.job_decisions import DISCARD, HAND_BACK, RUN_NOW
 from django_pgbus.admin.lists import FarQueueFilter, QueueFilter, RunningFilter, field_filter
@@ -168,12 +167,12 @@ class ArchivedAdmin(WorkAdmin):
     def standing(self, row: Any) -> Standing:
         """Return how it ended."""
         if row.outcome == Archived.Outcome.DISCARDED:
-            return Standing(kind=Kind.WAITING, state=_("discarded"), reason=_("It was discarded and never runs again."))
+            return waiting.ended(row.outcome, _("It was discarded and never runs again."))
         if row.outcome == Archived.Outcome.SKIPPED:
-            return skipped(row.note)
+            return waiting.ended(row.outcome, event_contents.why_skipped(row.note))
         took = words.between(row.started_at, row.finished_at)
         reason = gettext("Its last run took %(age)s.") % {"age": took} if took else ""
-        return Standing(kind=Kind.READY, state=row.get_outcome_display(), reason=reason)
+        return waiting.ended(row.outcome, reason)
 
     @admin.display(description=_("ran for"))
     def ran_for(self, obj: Any) -> str:

@@ -60,6 +60,16 @@ class Copy:
     started_at: datetime | None
     ended_at: datetime | None
 
+    @property
+    def state(self) -> str:
+        """Return in one word how it stands, as of any job."""
+        match self.place:
+            case "line":
+                return "ready" if self.leased_until is None else "running"
+            case "done":
+                return self.reason
+        return self.place
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionStats:

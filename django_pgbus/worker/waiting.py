@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from django.utils.functional import Promise
@@ -133,6 +133,31 @@ STATE_LATER: Final = {
     "snoozed": _("snoozed"),
     "owned": _("owned"),
 }
+
+ENDED: Final[dict[str, tuple[Kind, Text]]] = {
+    "succeeded": (Kind.READY, _("succeeded")),
+    "skipped": (Kind.READY, _("skipped")),  # somebody else did the work, so all is well
+    "discarded": (Kind.WAITING, _("discarded")),
+    "dead": (Kind.LOST, _("dead")),
+}
+
+
+def standing(job: Any, now: Situation) -> Standing:
+    """Return how a job stands by its `state`; of one that has ended, whoever shows it says why."""
+    match job.state:
+        case "ready" | "running":
+            return in_line(job, now)
+        case "delayed":
+            return later(job, now)
+        case "parked":
+            return parked(job, now)
+    return ended(job.state)
+
+
+def ended(state: str, reason: Text = "") -> Standing:
+    """Return how a job stands that has ended."""
+    kind, word = ENDED.get(state, (Kind.READY, state))
+    return Standing(kind=kind, state=word, reason=reason)
 
 
 def in_line(job: InLine, now: Situation) -> Standing:

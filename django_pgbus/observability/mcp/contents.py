@@ -24,7 +24,6 @@ from django_pgbus.exceptions import InvalidPayload
 from django_pgbus.observability.mcp import words
 from django_pgbus.streams.consumers import Consumer, consumers
 from django_pgbus.tasks.compat import AnyTask
-from django_pgbus.tasks.job_stats import JobDetails
 from django_pgbus.tasks.lookup import find_task
 from django_pgbus.tasks.masking import MASK as MASK
 from django_pgbus.tasks.masking import masked, scrubbed, without
@@ -33,6 +32,7 @@ from django_pgbus.tasks.policy import policy_of
 from django_pgbus.tasks.runnable import kind_of
 from django_pgbus.tasks.sensitive import masked as masked_keys
 from django_pgbus.tasks.sensitive import secrets_in
+from django_pgbus.tasks.stats import JobDetails
 
 REDACTED: Final = "[redacted]"
 MOST_ATTEMPTS: Final = 10

@@ -29,18 +29,14 @@ class Stands(NamedTuple):
 
 def standing(job: Any, situation: Situation) -> Stands:
     """Return how a job stands, wherever it is."""
-    match job.state:
-        case "ready" | "running":
-            found = waiting.in_line(job, situation)
-        case "delayed":
-            found = waiting.later(job, situation)
-        case "parked":
-            found = waiting.parked(job, situation)
-        case "dead":
-            return Stands("dead", DIED.get(job.reason, words.name(job.reason)))
-        case _:
-            return Stands(job.state, _noted(job))
-    return Stands(str(found.state), words.text_of(str(found.reason)), words.text_of(found.command))
+    found = waiting.standing(job, situation)
+    if job.state == "dead":
+        reason = DIED.get(job.reason, words.name(job.reason))
+    elif job.state in ENDED:
+        reason = _noted(job)
+    else:
+        reason = words.text_of(str(found.reason))
+    return Stands(str(found.state), reason, words.text_of(found.command))
 
 
 def _noted(job: Any) -> str:

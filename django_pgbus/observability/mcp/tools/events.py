@@ -18,7 +18,7 @@ from django_pgbus.observability.mcp.standing import standing
 from django_pgbus.observability.mcp.tools.jobs import worker_name
 from django_pgbus.observability.mcp.words import Refused
 from django_pgbus.queues.stats import Count
-from django_pgbus.tasks import job_stats
+from django_pgbus.tasks import stats as job_stats
 from django_pgbus.worker import stats as worker_stats
 from django_pgbus.worker import waiting
 from django_pgbus.worker.waiting import Situation
@@ -206,7 +206,7 @@ class _Row:
 
 def _copy(copy: Copy, situation: Situation) -> EventCopy:
     row = _Row(
-        state=_state(copy),
+        state=copy.state,
         queue=copy.queue,
         suspect=copy.suspect,
         discard_requested=copy.discard_requested,
@@ -232,12 +232,3 @@ def _copy(copy: Copy, situation: Situation) -> EventCopy:
         due_at=words.utc(copy.due_at),
         ended_at=words.utc(copy.ended_at),
     )
-
-
-def _state(copy: Copy) -> str:
-    match copy.place:
-        case "line":
-            return "ready" if copy.leased_until is None else "running"
-        case "done":
-            return copy.reason
-    return copy.place

@@ -13,9 +13,8 @@ from django_pgbus.observability.mcp import contents, inputs, words
 from django_pgbus.observability.mcp.contents import Attempt
 from django_pgbus.observability.mcp.standing import standing
 from django_pgbus.observability.mcp.words import Refused
-from django_pgbus.tasks import constraints
-from django_pgbus.tasks import job_stats as stats
-from django_pgbus.tasks.job_stats import JobStats, Page
+from django_pgbus.tasks import constraints, stats
+from django_pgbus.tasks.stats import Page
 from django_pgbus.worker import waiting
 from django_pgbus.worker.waiting import Situation
 
@@ -113,15 +112,15 @@ def pgbus_jobs(
     limit: inputs.Limit = 50,
 ) -> Jobs:
     """List jobs in one state or in all, the newest first, with how each stands and why; without what they carry."""
-    states = list(stats.PLACES) if state == "any" else [state]
-    return _listed(stats.jobs(states, queue=queue, text=text, before=inputs.before_of(before), most=limit))
+    states = list(stats.STATES) if state == "any" else [state]
+    return _listed(stats.page(states, queue=queue, text=text, before=inputs.before_of(before), most=limit))
 
 
 def pgbus_dead_letters(
     queue: Queue = "", text: Part = "", before: inputs.Before = None, limit: inputs.Limit = 50
 ) -> Jobs:
     """List jobs that gave up, the newest first: why, after how many attempts, and the class of the last error."""
-    return _listed(stats.jobs(["dead"], queue=queue, text=text, before=inputs.before_of(before), most=limit))
+    return _listed(stats.page(["dead"], queue=queue, text=text, before=inputs.before_of(before), most=limit))
 
 
 def pgbus_job(id: inputs.Id, *, include_payload: inputs.IncludePayload = False) -> Job:
@@ -187,7 +186,7 @@ def _listed(page: Page) -> Jobs:
     return Jobs(jobs=[_one(job, situation) for job in page.jobs], next=page.next)
 
 
-def _one(job: JobStats, situation: Situation) -> Listed:
+def _one(job: stats.Job, situation: Situation) -> Listed:
     stands = standing(job, situation)
     return Listed(
         id=job.id,

@@ -18,7 +18,7 @@ from django_pgbus.queues import stats as queue_stats
 from django_pgbus.queues.stats import Count
 from django_pgbus.tasks import constraints
 from django_pgbus.tasks.constraints import Constraints
-from django_pgbus.tasks.job_stats import JobDetails
+from django_pgbus.tasks.stats import JobDetails
 from django_pgbus.uniqueness import stats as uniqueness_stats
 from django_pgbus.worker import waiting
 from django_pgbus.worker.waiting import Situation
