@@ -18,9 +18,8 @@ from django_pgbus.queues.stats import QueueStats
 from django_pgbus.streams.models import StreamLog
 from django_pgbus.streams.states import Alarms
 from django_pgbus.worker import hindrances
-from django_pgbus.worker import stats as worker_stats
 from django_pgbus.worker.models import Worker
-from django_pgbus.worker.stats import Health, WorkerStats
+from django_pgbus.worker.stats import WorkerStats
 
 Pages = Mapping[type[Model], str]
 Warning = dict[str, str]
@@ -70,7 +69,10 @@ def _first(all_of_a_kind: Iterable[Warning]) -> list[Warning]:
 
 def _nobody(pages: Pages, workers: Sequence[WorkerStats]) -> Iterator[Warning]:
     url = pages.get(Worker) or pages.get(QueueState)
-    if not url or any(worker.takes_jobs for worker in workers):
+    if not url or not hindrances.nobody(workers):
+        return
+    if any(worker.takes_jobs for worker in workers):
+        yield _lost(url, gettext("No running worker takes jobs: whatever is enqueued waits."))
         return
     text = gettext("No worker is running: whatever is enqueued waits.")
     if last := _last_of(workers, lambda _: True):
@@ -80,13 +82,9 @@ def _nobody(pages: Pages, workers: Sequence[WorkerStats]) -> Iterator[Warning]:
 
 
 def _unserved(pages: Pages, queues: Sequence[QueueStats], workers: Sequence[WorkerStats]) -> Iterator[Warning]:
-    if QueueState not in pages or not any(
-        worker.takes_jobs for worker in workers
-    ):  # then that is said, for all of them
+    if QueueState not in pages or hindrances.nobody(workers):  # then that is said, for all of them
         return
-    for queue in queues:
-        if not queue.ready or queue.paused or worker_stats.serving(queue.name, workers):
-            continue
+    for queue in hindrances.unserved(queues, workers):
         text = gettext("No running worker serves queue %(queue)s: %(number)s ready, the oldest for %(age)s.") % {
             "queue": words.showable(queue.name),
             "number": words.count(queue.ready),
@@ -110,10 +108,10 @@ def _of_workers(pages: Pages, workers: Sequence[WorkerStats]) -> Iterator[Warnin
     url = pages.get(Worker)
     if not url:
         return
-    if silent := sum(worker.health is Health.SILENT for worker in workers):
+    if silent := len(hindrances.silent(workers)):
         text = ngettext("%(number)s worker fell silent.", "%(number)s workers fell silent.", silent)
         yield _lost(url, text % {"number": words.number(silent)})
-    if deaf := sum(worker.health is Health.DEAF for worker in workers):
+    if deaf := len(hindrances.deaf(workers)):
         text = ngettext(
             "%(number)s worker hears no notifications and only polls.",
             "%(number)s workers hear no notifications and only poll.",
@@ -123,10 +121,9 @@ def _of_workers(pages: Pages, workers: Sequence[WorkerStats]) -> Iterator[Warnin
 
 
 def _subscribed(pages: Pages, subscriptions: Sequence[Any], workers: Sequence[WorkerStats]) -> Iterator[Warning]:
-    if not any(worker.takes_jobs for worker in workers):
+    if hindrances.nobody(workers):
         return
-    queues = sorted({one.queue for one in subscriptions})
-    if unserved := [queue for queue in queues if not worker_stats.serving(queue, workers)]:
+    if unserved := hindrances.unheard((one.queue for one in subscriptions), workers):
         text = ngettext(
             "Handlers are subscribed to a queue that no running worker serves: %(names)s.",
             "Handlers are subscribed to queues that no running worker serves: %(names)s.",
@@ -136,16 +133,17 @@ def _subscribed(pages: Pages, subscriptions: Sequence[Any], workers: Sequence[Wo
 
 
 def _paused(pages: Pages, queues: Sequence[QueueStats]) -> Iterator[Warning]:
-    url = pages.get(QueueState)
-    for queue in queues:
-        if url and queue.paused and queue.ready:
-            text = ngettext(
-                "Queue %(queue)s is paused since %(time)s, and %(number)s job waits in it.",
-                "Queue %(queue)s is paused since %(time)s, and %(number)s jobs wait in it.",
-                queue.ready.number,
-            )
-            told = {"queue": words.showable(queue.name), "number": words.count(queue.ready)}
-            yield _waiting(url, text % {**told, "time": words.clock(queue.paused_at)})
+    if not (url := pages.get(QueueState)):
+        return
+    for queue in hindrances.held_up(queues):
+        number = queue.ready or queue.delayed
+        text = ngettext(
+            "Queue %(queue)s is paused since %(time)s, and %(number)s job waits in it.",
+            "Queue %(queue)s is paused since %(time)s, and %(number)s jobs wait in it.",
+            number.number,
+        )
+        told = {"queue": words.showable(queue.name), "number": words.count(number)}
+        yield _waiting(url, text % {**told, "time": words.clock(queue.paused_at)})
 
 
 # --- jobs and streams ---------------------------------------------------------------------------------------

@@ -1,18 +1,25 @@
-"""Read-only, for people: what in the database keeps workers slow or waiting, and what waits that nobody can run."""
+"""
+Read-only: what keeps workers slow or jobs waiting.
+
+Whoever tells it, tells these facts: `verdict.py` in plain English, the overview of the admin in the reader's language.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from django_pgbus.postgres import stats
 from django_pgbus.postgres.stats import TableStats
+from django_pgbus.queues.stats import QueueStats
 from django_pgbus.tasks.runnable import kind_of, load_path
 from django_pgbus.worker import doctor_sql
-from django_pgbus.worker.doctor_vacuum import MANY_DEAD
+from django_pgbus.worker.doctor_vacuum import MANY_DEAD, OLD
+from django_pgbus.worker.stats import Health, WorkerStats, serving
 
 HOT_TABLES: Final = ("pgbus_messages", "pgbus_delayed", "pgbus_workers", "pgbus_levels")
-HELD_LONG: Final = 600.0  # seconds
+HELD_LONG: Final = OLD
 LOOKED_AT: Final = 500  # of the line, and of what is delayed: the oldest
 MOST_PATHS: Final = 50
 
@@ -30,6 +37,36 @@ class Held:
     about: str
     seconds: float
     holds_snapshot: bool
+
+
+def nobody(workers: Iterable[WorkerStats]) -> bool:
+    """Return whether no running worker takes jobs; one that only follows streams does not."""
+    return not any(worker.takes_jobs and worker.queues for worker in workers)
+
+
+def silent(workers: Iterable[WorkerStats]) -> list[WorkerStats]:
+    """Return the workers that neither beat nor said that they end."""
+    return [worker for worker in workers if worker.health is Health.SILENT]
+
+
+def deaf(workers: Iterable[WorkerStats]) -> list[WorkerStats]:
+    """Return the workers that hear no notifications."""
+    return [worker for worker in workers if worker.health is Health.DEAF]
+
+
+def unserved(queues: Iterable[QueueStats], workers: Sequence[WorkerStats]) -> list[QueueStats]:
+    """Return the queues that hold ready jobs and are served by nobody; of a paused one that makes no difference."""
+    return [queue for queue in queues if queue.ready and not queue.paused and not serving(queue.name, workers)]
+
+
+def held_up(queues: Iterable[QueueStats]) -> list[QueueStats]:
+    """Return the paused queues in which jobs wait, be it for their time."""
+    return [queue for queue in queues if queue.paused and (queue.ready or queue.delayed)]
+
+
+def unheard(subscribed: Iterable[str], workers: Sequence[WorkerStats]) -> list[str]:
+    """Return those of the queues of subscribed handlers that nobody serves."""
+    return [name for name in sorted(set(subscribed)) if not serving(name, workers)]
 
 
 def tables() -> list[TableStats]:

@@ -23,15 +23,15 @@ from django_pgbus.postgres.retrying import is_connection_loss
 from django_pgbus.queues import stats as queue_stats
 from django_pgbus.queues.stats import Count, QueueStats, Totals
 from django_pgbus.streams import stats as stream_stats
+from django_pgbus.worker import hindrances
 from django_pgbus.worker import stats as worker_stats
-from django_pgbus.worker.stats import Health, WorkerStats
+from django_pgbus.worker.stats import WorkerStats
 
 T = TypeVar("T")
 
 UNTOUCHED: Final = 60.0  # seconds that a job may wait although those who serve its queue run nothing
 BEHIND: Final = 300.0  # seconds that a job may wait while they are busy
 OVERDUE: Final = 60.0  # seconds within which what is due has moved into the line
-OLD: Final = 300.0  # seconds that a transaction may last
 MINUTE: Final = 60
 HOUR: Final = 3600
 DAY: Final = 86400
@@ -92,7 +92,7 @@ def verdict() -> Verdict:
         found += _of_subscriptions({one.queue for one in subscribed}, queues or (), workers)
     if alarms is not None:
         found += _of_streams(alarms.refusing, alarms.paused, alarms.dead)
-    if oldest is not None and oldest > OLD:
+    if oldest is not None and oldest > hindrances.HELD_LONG:
         found.append(_degraded(f"A transaction has been open for {age(oldest)}: it keeps vacuum from cleaning up."))
     worst = [reason.text for reason in found if reason.status is Status.STALLED]
     others = [reason.text for reason in found if reason.status is Status.DEGRADED]
@@ -141,10 +141,10 @@ def _look(found: list[Reason], subject: str, look: Callable[[], T]) -> T | None:
 
 
 def _of_workers(workers: Sequence[WorkerStats]) -> Reasons:
-    if silent := [worker for worker in workers if worker.health is Health.SILENT]:
+    if silent := hindrances.silent(workers):
         since = age(min(worker.silent_for for worker in silent))
         yield _degraded(f"{many(len(silent), 'worker')} fell silent, the last one {since} ago: {_names(silent)}.")
-    if deaf := [worker for worker in workers if worker.health is Health.DEAF]:
+    if deaf := hindrances.deaf(workers):
         hears = "hears no notifications and only polls" if len(deaf) == 1 else "hear no notifications and only poll"
         yield _degraded(f"{many(len(deaf), 'worker')} {hears}: {_names(deaf)}.")
     taking = [worker for worker in workers if worker.takes_jobs]
@@ -156,12 +156,11 @@ def _of_queues(queues: Sequence[QueueStats], workers: Sequence[WorkerStats]) -> 
     totals = queue_stats.totals(queues)
     if dead := totals.dead:
         yield _degraded(f"{many(dead, 'dead letter')} {'waits' if dead == Count(1) else 'wait'} for a person.")
-    for queue in queues:
-        if queue.paused and (queue.ready or queue.delayed):
-            by = f" by {queue.paused_by}" if queue.paused_by else ""
-            yield _degraded(f"Queue {queue.name} is paused{by}: {_what_waits(queue)}.")
+    for queue in hindrances.held_up(queues):
+        by = f" by {queue.paused_by}" if queue.paused_by else ""
+        yield _degraded(f"Queue {queue.name} is paused{by}: {_what_waits(queue)}.")
     waiting = [queue for queue in queues if not queue.paused and (queue.ready or _is_overdue(queue))]
-    if not any(worker.takes_jobs and worker.queues for worker in workers):
+    if hindrances.nobody(workers):
         if waiting:
             names = _listed([queue.name for queue in waiting])
             for_how_long = "" if totals.oldest_ready is None else f", the oldest for {age(totals.oldest_ready)}"
@@ -169,15 +168,16 @@ def _of_queues(queues: Sequence[QueueStats], workers: Sequence[WorkerStats]) -> 
         else:
             yield _degraded("No worker takes jobs: whatever is enqueued waits.")
         return
+    unserved = {queue.name for queue in hindrances.unserved(waiting, workers)}
     for queue in waiting:
-        yield from _of_queue(queue, worker_stats.serving(queue.name, workers))
+        if queue.name in unserved:
+            yield _degraded(f"No running worker serves queue {queue.name}: {_what_waits(queue)}.")
+        else:
+            yield from _of_queue(queue, worker_stats.serving(queue.name, workers))
 
 
 def _of_queue(queue: QueueStats, serving: Sequence[WorkerStats]) -> Reasons:
     waits = queue.oldest_ready or 0.0
-    if not serving:
-        yield _degraded(f"No running worker serves queue {queue.name}: {_what_waits(queue)}.")
-        return
     if _is_overdue(queue):
         yield _stalled(
             f"Queue {queue.name}: delayed jobs are overdue by {age(-(queue.next_due or 0.0))}, and nobody moves them into "
@@ -192,11 +192,10 @@ def _of_queue(queue: QueueStats, serving: Sequence[WorkerStats]) -> Reasons:
 
 
 def _of_subscriptions(subscribed: set[str], queues: Sequence[QueueStats], workers: Sequence[WorkerStats]) -> Reasons:
-    if not any(worker.takes_jobs and worker.queues for worker in workers):
+    if hindrances.nobody(workers):
         return  # said already
     said = {queue.name for queue in queues if queue.ready}
-    unserved = [name for name in sorted(subscribed - said) if not worker_stats.serving(name, workers)]
-    if unserved:
+    if unserved := hindrances.unheard(subscribed - said, workers):
         yield _degraded(f"Handlers are subscribed, and no running worker serves their queue: {_listed(unserved)}.")
 
 
