@@ -26,8 +26,9 @@ from django.utils.translation import gettext_lazy as _
 from django_pgbus.admin import job_words, words
 from django_pgbus.admin.base import within_bounds
 from django_pgbus.admin.bounds import REACH, TookTooLongError, bounded
-from django_pgbus.admin.decisions import LISTED, SEEN, DecidingAdmin, Decision, parsed_moment
+from django_pgbus.admin.decisions import LISTED, SEEN, DecidingAdmin, Decision
 from django_pgbus.admin.event_filters import parsed_event
+from django_pgbus.admin.given import parsed_moment, parsed_text
 from django_pgbus.admin.job_tabs import ALL, QUICK, tabs
 from django_pgbus.admin.lists import NEWEST
 from django_pgbus.admin.shown import shown_path
@@ -129,7 +130,7 @@ class AllJobsAdmin(WorkAdmin):
     # --- the list -----------------------------------------------------------------------------------------
 
     def _list(self, request: HttpRequest) -> HttpResponse:
-        search = request.GET.get("q", "").strip()
+        search = parsed_text(request.GET, "q")
         places = [place for place in stats.OPEN if self.link(request, MODELS[place])]
         below = parsed_id(request.GET.get("below", "")) or stats.NEWEST_OF_ALL
         found = self._searched(request, places, search, below) if search else self._newest(places, below)

@@ -22,11 +22,11 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.urls import URLPattern, path
-from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext
 
 from django_pgbus.admin import words
 from django_pgbus.admin.base import PgbusAdmin, within_bounds
+from django_pgbus.admin.given import parsed_moment
 from django_pgbus.admin.progress import Progress, counted, log_together
 from django_pgbus.conf import database
 from django_pgbus.postgres import retrying
@@ -292,14 +292,6 @@ class DecidingAdmin(PgbusAdmin):
 def changed(told: Told) -> int:
     """Return how many were changed: those that the log tells of."""
     return sum(number for done, number in told.values() if done.log)
-
-
-def parsed_moment(text: str) -> datetime | None:
-    """Return when something was seen, None for what is no time."""
-    try:
-        return parse_datetime(text)
-    except ValueError:
-        return None
 
 
 def _batches(ids: Sequence[int]) -> Iterator[Sequence[int]]:

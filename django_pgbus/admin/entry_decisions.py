@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Final
 from django.contrib import messages
 from django.db import transaction
 from django.http import QueryDict
-from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgbus.admin import words
 from django_pgbus.admin.decisions import BATCH, LISTED
+from django_pgbus.admin.given import parsed_moment
 from django_pgbus.admin.key_decisions import Log, Told
 from django_pgbus.admin.stream_decisions import (
     VIEW,
@@ -226,10 +226,7 @@ DISCARD_DEAD: Final = DiscardDead()
 
 def _seen(form: QueryDict) -> datetime | None:
     """Return when the person looked, None for what is no moment."""
-    try:
-        seen = parse_datetime(form.get("seen", ""))
-    except ValueError:
-        return None
+    seen = parsed_moment(form.get("seen", ""))
     return seen if seen is not None and seen.tzinfo is not None else None
 
 

@@ -19,6 +19,7 @@ from django_pgbus.admin.dead_letters import last_errors
 from django_pgbus.admin.event_contents import handler_at, why_skipped
 from django_pgbus.admin.event_copies import copy_rows, visible
 from django_pgbus.admin.event_filters import parsed_event
+from django_pgbus.admin.given import parsed_text
 from django_pgbus.admin.key_pages import KeyDecidingAdmin
 from django_pgbus.admin.shown import shown_path
 from django_pgbus.admin.unbind import UNBIND
@@ -49,7 +50,7 @@ class EventsAdmin(KeyDecidingAdmin):
         """Return the page of events, of what a text finds among them, or of one event."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        search = request.GET.get("q", "").replace("\x00", "")[:MOST_OF_A_SEARCH].strip()
+        search = parsed_text(request.GET, "q", MOST_OF_A_SEARCH)
         now = waiting.situation()
         event = parsed_event(search)
         found = self._all(request, search, now) if event is None else self._one(request, event, now)

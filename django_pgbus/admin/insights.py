@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgbus.admin import charts, words
 from django_pgbus.admin.base import PgbusAdmin, within_bounds
 from django_pgbus.admin.charts import Series
+from django_pgbus.admin.given import parsed_text
 from django_pgbus.admin.shown import shown_path
 from django_pgbus.insights import stats
 from django_pgbus.insights.stats import Point, Runs, Window
@@ -56,8 +57,8 @@ class Asked:
         return cls(
             window=Window(window) if window in set(Window) else Window.HOUR,
             order=order if order in stats.ORDERS else "run_seconds",
-            task=_filter(request, "task"),
-            queue=_filter(request, "queue"),
+            task=parsed_text(request.GET, "task", MOST_OF_A_FILTER),
+            queue=parsed_text(request.GET, "queue", MOST_OF_A_FILTER),
         )
 
     def url(self, **changes: Any) -> str:
@@ -104,10 +105,6 @@ class InsightsAdmin(PgbusAdmin):
             "queues": _table(queues, MOST_QUEUES, asked, "queue"),
         }
         return self.page(request, "insights.html", {**context, **(extra_context or {})})
-
-
-def _filter(request: HttpRequest, name: str) -> str:
-    return request.GET.get(name, "").replace("\x00", "")[:MOST_OF_A_FILTER].strip()
 
 
 # --- numbers ------------------------------------------------------------------------------------------------

@@ -18,12 +18,12 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.db import transaction
 from django.db.models import Model
 from django.http import QueryDict
-from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from django_pgbus import concurrency
 from django_pgbus.admin import words
+from django_pgbus.admin.given import parsed_moment
 from django_pgbus.concurrency import stats as concurrency_stats
 from django_pgbus.concurrency.models import Semaphore
 from django_pgbus.concurrency.stats import KeyStats
@@ -304,11 +304,9 @@ def _runs(text: str) -> frozenset[tuple[int, int]]:
 
 
 def _time(text: str) -> str | None:
-    """Return a time as PostgreSQL wrote it, None for anything else."""
-    try:
-        return text if parse_datetime(text) else None
-    except ValueError:
-        return None
+    """Return a time as PostgreSQL can read it, None for anything else."""
+    found = parsed_moment(text)
+    return None if found is None else found.isoformat()
 
 
 def _released(number: int) -> str:

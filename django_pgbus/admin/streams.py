@@ -21,6 +21,7 @@ from django_pgbus.admin import stream_contents, stream_words, words
 from django_pgbus.admin.base import within_bounds
 from django_pgbus.admin.contents import last_line
 from django_pgbus.admin.entry_decisions import DISCARD, DISCARD_DEAD, REDRIVE, REDRIVE_DEAD
+from django_pgbus.admin.given import parsed_text
 from django_pgbus.admin.key_decisions import KeyDecision
 from django_pgbus.admin.key_pages import KeyDecidingAdmin
 from django_pgbus.admin.rewind import REWIND
@@ -78,7 +79,7 @@ class StreamsAdmin(KeyDecidingAdmin):
         """Return the list of streams."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        search = request.GET.get("q", "").replace("\x00", "")[:MOST_OF_A_SEARCH].strip()
+        search = parsed_text(request.GET, "q", MOST_OF_A_SEARCH)
         found = stats.overview(stats.MOST_STREAMS + 1, search)
         shown = found[: stats.MOST_STREAMS]
         situation = waiting.situation()
