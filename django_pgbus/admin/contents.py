@@ -26,7 +26,7 @@ from django_pgbus.tasks import constraints
 from django_pgbus.tasks.compat import AnyTask
 from django_pgbus.tasks.constraints import Constraints
 from django_pgbus.tasks.lookup import find_task
-from django_pgbus.tasks.masking import MASK, masked, scrubbed
+from django_pgbus.tasks.masking import MASK, masked, scrubbed, value_without
 from django_pgbus.tasks.payload import decode
 from django_pgbus.tasks.policy import policy_of
 
@@ -100,10 +100,19 @@ def result(stored: str | None, payload: str, task: AnyTask | None) -> str:
     if task is None:
         return MASK
     try:
-        text = pretty(json.loads(stored))
+        args, kwargs = decode(payload)
+    except (InvalidPayload, TypeError, ValueError):
+        if policy_of(task).sensitive:
+            return MASK
+        args, kwargs = [], {}
+
+    def scrub(text: str) -> str:
+        return scrubbed(text, task, args, kwargs)
+
+    try:
+        return pretty(value_without(json.loads(stored), scrub))
     except (ValueError, RecursionError):
-        text = showable(stored, MOST_CHARACTERS)
-    return _scrubbed(text, payload, task)
+        return showable(scrub(stored), MOST_CHARACTERS)
 
 
 def attempts(errors: Any, payload: str, task: AnyTask | None) -> list[Attempt]:

@@ -8,6 +8,7 @@ code is gone cannot say what is sensitive, so all its arguments are masked.
 from __future__ import annotations
 
 import inspect
+import json
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -73,6 +74,20 @@ def without(text: str, secrets: Iterable[Any]) -> str:
     return text
 
 
+def value_without(value: Any, scrub: Callable[[str], str]) -> Any:
+    """Return what JSON holds without what it quotes, as text or as a number; `scrub` takes it out of a text."""
+    match value:
+        case dict():
+            return {scrub(key): value_without(inner, scrub) for key, inner in value.items()}
+        case list():
+            return [value_without(inner, scrub) for inner in value]
+        case str():
+            return scrub(value)
+        case bool() | None:
+            return value
+    return value if scrub(str(value)) == str(value) else MASK
+
+
 class Masked(Exception):
     """Stands in for an exception of a run with sensitive arguments where it would be logged."""
 
@@ -85,8 +100,8 @@ def loggable(error: BaseException, task: AnyTask, args: Sequence[Any], kwargs: M
     """
     if not policy_of(task).sensitive:
         return error
-    text = "".join(traceback.format_exception_only(error)).strip()
-    stand_in = Masked(scrubbed(text, task, args, kwargs))
+    text = "".join(traceback.format_exception_only(error))
+    stand_in = Masked(scrubbed(text, task, args, kwargs).strip())
     stand_in.__cause__ = None  # and so it shows no context either, which would be the error itself
     return stand_in
 
@@ -100,10 +115,14 @@ def _texts(value: Any) -> set[str]:
         case bool() | None:
             return set()
         case str():
-            # As it stands, and as repr() writes it: with quotes and line breaks escaped.
-            return {form for form in (value, repr(value)[1:-1]) if len(form) >= _SHORTEST_SECRET}
+            return {form for text in (value, value.strip()) for form in _forms(text) if len(form) >= _SHORTEST_SECRET}
         case _:
             return {form for form in (str(value),) if len(form) >= _SHORTEST_SECRET}
+
+
+def _forms(text: str) -> tuple[str, ...]:
+    """Return a text as it stands, and as repr() and JSON write it: with quotes and line breaks escaped."""
+    return text, repr(text)[1:-1], json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 @lru_cache(maxsize=512)

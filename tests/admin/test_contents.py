@@ -46,6 +46,15 @@ def test_sensitive_arguments_are_masked_wherever_the_job_is(make: Any, admin_cli
         assert "1043" in text
 
 
+@pytest.mark.parametrize("secret", ['a "quoted" key', "two\nlines\n", "back\\slash", 918273645])
+def test_a_result_loses_what_json_writes_otherwise(secret: Any) -> None:
+    """Also where the page cuts it: half of a secret is one too."""
+    said = {"used": secret, "list": ["x" * 19_950, secret], f"of {secret}": 1}
+    text = contents.result(json.dumps(said), rows.payload(1, token=secret), tasks.charge)
+    for half in (str(secret)[:6], json.dumps(secret)[1:6]):
+        assert half not in text
+
+
 def test_a_result_that_quotes_a_sensitive_argument_is_scrubbed(admin_client: Client) -> None:
     job = rows.an_archived(task=CHARGE, payload=rows.payload(1, token=SECRET), result=json.dumps({"used": SECRET}))
     text = page(admin_client, job)

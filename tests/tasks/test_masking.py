@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import traceback
 
@@ -72,6 +73,22 @@ def test_errors_lose_the_values_of_sensitive_arguments():
     assert "ann" in shown
     assert shown.endswith("ab")  # too short to be told from any other text
     assert scrubbed(text, add, ["ann", "4111-1111"], {}) == text
+
+
+@pytest.mark.parametrize(
+    "written", [str, str.strip, repr, json.dumps, lambda text: json.dumps(text, ensure_ascii=False)]
+)
+def test_errors_lose_them_however_they_are_written(written):
+    secret = "'ключ\" of\nann\n"
+    shown = scrubbed(f"refused {written(secret)}.", login, ["ann"], {"token": secret})
+    assert MASK in shown
+    for gone in ("ключ", "\\u043a", "of", "ann"):
+        assert gone not in shown
+
+
+def test_what_others_log_has_lost_one_that_ends_in_a_line_break():
+    stand_in = loggable(SystemExit("-----key-----\n"), login, ["ann"], {"token": "-----key-----\n"})
+    assert str(stand_in) == f"SystemExit: {MASK}"
 
 
 def in_flight(task, args):

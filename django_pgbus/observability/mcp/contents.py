@@ -26,7 +26,7 @@ from django_pgbus.streams.consumers import Consumer, consumers
 from django_pgbus.tasks.compat import AnyTask
 from django_pgbus.tasks.lookup import find_task
 from django_pgbus.tasks.masking import MASK as MASK
-from django_pgbus.tasks.masking import masked, scrubbed, without
+from django_pgbus.tasks.masking import masked, scrubbed, value_without, without
 from django_pgbus.tasks.payload import decode
 from django_pgbus.tasks.policy import policy_of
 from django_pgbus.tasks.runnable import kind_of
@@ -286,22 +286,9 @@ def _pretty(stored: str) -> str:
 def _scrubbed_json(stored: str, scrub: Callable[[str], str]) -> str:
     """Return a JSON document without what it quotes, as text or as a number; JSON may write a text otherwise than it is."""
     try:
-        return _json(_scrubbed_value(json.loads(stored), scrub))
+        return _json(value_without(json.loads(stored), scrub))
     except (ValueError, RecursionError):
         return scrub(stored)
-
-
-def _scrubbed_value(value: Any, scrub: Callable[[str], str]) -> Any:
-    match value:
-        case dict():
-            return {scrub(key): _scrubbed_value(inner, scrub) for key, inner in value.items()}
-        case list():
-            return [_scrubbed_value(inner, scrub) for inner in value]
-        case str():
-            return scrub(value)
-        case bool() | None:
-            return value
-    return value if scrub(str(value)) == str(value) else MASK
 
 
 def _json(value: Any) -> str:
