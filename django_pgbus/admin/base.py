@@ -42,7 +42,7 @@ def within_bounds(view: View[Self, P]) -> View[Self, P]:
 
     @wraps(view)
     def answered(self: Self, request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
-        if request.method not in {"GET", "HEAD"}:
+        if request.method == "POST":
             return view(self, request, *args, **kwargs)
         try:
             with bounded():

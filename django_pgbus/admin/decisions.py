@@ -205,11 +205,11 @@ class DecidingAdmin(PgbusAdmin):
             missing: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined]
             return missing
         match request.method:
-            case "POST":
+            case "POST" if request.POST.get("post") == "yes":
                 seen = parsed_moment(request.POST.get(SEEN, ""))
                 self.tell(request, self.carry_out(request, decision, [obj.pk], seen))
                 return HttpResponseRedirect(self.whereabouts(request, obj.pk) or self.url("changelist"))
-            case "GET" | "HEAD":
+            case "GET" | "HEAD" | "POST":
                 back = self.url("change", quote(obj.pk))
                 return self._ask(request, decision, [obj], 1, hidden=[], back=back)
         return HttpResponseNotAllowed(["GET", "HEAD", "POST"])

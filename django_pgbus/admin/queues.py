@@ -153,10 +153,10 @@ class QueueAdmin(PgbusAdmin):
             self.message_user(request, text, messages.WARNING)
             return HttpResponseRedirect(self.url("changelist"))
         match request.method:
-            case "POST":
+            case "POST" if request.POST.get("post") == "yes":
                 self._turn(request, switch, name)
                 return HttpResponseRedirect(self.url("changelist"))
-            case "GET" | "HEAD":
+            case "GET" | "HEAD" | "POST":
                 return self._ask(request, switch, queue)
         return HttpResponseNotAllowed(["GET", "HEAD", "POST"])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,42 +15,11 @@ from django.utils.safestring import mark_safe
 from django_pgbus.models import QueueState
 from django_pgbus.tasks import lifecycle
 from tests.admin import rows
+from tests.admin.markup import EVIL, harmless
 
 pytestmark = pytest.mark.django_db
 
-EVIL = '"><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7|add:"7" }} \'; --'
 SHORT = "<script>x</script>"
-
-
-class Tags(HTMLParser):
-    """Collects what a browser would run."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inline: list[str] = []
-        self.events: list[str] = []
-        self.images: list[str | None] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "img" and not (dict(attrs)["src"] or "").startswith("/static/admin/"):
-            self.images.append(dict(attrs)["src"])
-        self.events += [name for name, _ in attrs if name.startswith("on") or name == "style"]
-        self.events += [f"{name}={value}" for name, value in attrs if (value or "").startswith("javascript:")]
-        if tag == "style" or (tag == "script" and not dict(attrs).get("src")):
-            self.inline.append(tag)
-
-
-def harmless(client: Client, path: str, *, data: dict[str, Any] | None = None) -> str:
-    response = client.post(path, data) if data else client.get(path, follow=True)
-    assert response.status_code == 200, path
-    text = response.content.decode()
-    seen = Tags()
-    seen.feed(text)
-    assert not seen.inline, path
-    assert not seen.events, path
-    assert not seen.images, path
-    assert "alert(1)</script>" not in text
-    return text
 
 
 @pytest.fixture

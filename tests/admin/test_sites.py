@@ -98,7 +98,9 @@ def test_under_a_script_prefix_every_link_has_it(places: Places, admin_client: C
             rooted = {link for link in links(response.content.decode()) if link.startswith("/")}
             assert rooted
             assert not [link for link in rooted if not link.startswith(("/shop", "/static/"))], address
-        gone = admin_client.post(f"/admin/pgbus/deadletter/{places.dead.pk}/redrive/", SCRIPT_NAME="/shop")
+        gone = admin_client.post(
+            f"/admin/pgbus/deadletter/{places.dead.pk}/redrive/", {"post": "yes"}, SCRIPT_NAME="/shop"
+        )
         assert gone["Location"].startswith("/shop/admin/pgbus/message/")
     finally:
         clear_script_prefix()
