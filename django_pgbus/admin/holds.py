@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
 from django.contrib.admin.utils import quote
+from django.db.models import OuterRef, Subquery
 from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -35,10 +36,11 @@ def held(page: PgbusAdmin, request: HttpRequest, job: Any) -> list[dict[str, Any
 
 def _slots(page: PgbusAdmin, request: HttpRequest, job: Any) -> Iterator[dict[str, Any]]:
     waits = isinstance(job, BlockedExecution) and job.waits_for == BlockedExecution.WaitsFor.SEMAPHORE
-    slots = Slot.objects.using(database())
+    # When the lease of the holder's job ends, or has ended: that of its slot is longer.
+    lease = Message.objects.filter(pk=OuterRef("message_id")).values("leased_until")
+    slots = Slot.objects.using(database()).annotate(job_leased_until=Subquery(lease))
     mine = slots.filter(key=job.key).order_by("ordinal") if waits else slots.filter(message_id=job.pk)
     found = list(mine[: MOST + 1])
-    silent = _silent(job, found[:MOST])
     for slot in found[:MOST]:
         text = gettext("Slot %(number)s") % {"number": words.number(slot.ordinal)}
         yield {
@@ -48,7 +50,7 @@ def _slots(page: PgbusAdmin, request: HttpRequest, job: Any) -> Iterator[dict[st
             "holder": str(slot.message_id) if waits else "",
             "holder_url": page.link(request, Message, "change", quote(slot.message_id)) if waits else "",
             "since": words.moment(slot.taken_at),
-            "until": _until(slot, silent.get(slot.message_id)),
+            "until": _until(slot, job.situation.pauses.now),
         }
     if len(found) > MOST:
         yield {
@@ -58,19 +60,12 @@ def _slots(page: PgbusAdmin, request: HttpRequest, job: Any) -> Iterator[dict[st
         }
 
 
-def _silent(job: Any, slots: Sequence[Slot]) -> dict[int, datetime]:
-    """Return since when holders that run are silent: the lease of their job has ended, that of their slot is longer."""
-    running = [slot.message_id for slot in slots if slot.leased_until]
-    leases = Message.objects.using(database()).filter(pk__in=running, leased_until__lt=job.situation.pauses.now)
-    return {job.pk: job.leased_until for job in leases.only("leased_until") if job.leased_until} if running else {}
-
-
-def _until(slot: Slot, silent_since: datetime | None) -> str:
+def _until(slot: Any, now: datetime) -> str:
     """Return how long a slot is kept, or since when whoever holds it is silent."""
     if slot.leased_until is None:
         return gettext("kept while it does not run")
-    if silent_since is not None:
-        told = {"time": words.clock(silent_since), "until": words.clock(slot.leased_until)}
+    if slot.job_leased_until is not None and slot.job_leased_until < now:
+        told = {"time": words.clock(slot.job_leased_until), "until": words.clock(slot.leased_until)}
         return gettext("silent since %(time)s, kept until %(until)s") % told
     return gettext("beats until %(time)s") % {"time": words.clock(slot.leased_until)}
 

@@ -37,6 +37,24 @@ pytestmark = [
 WITH_UNFOLD = "PGBUS_TEST_UNFOLD"  # read by tests/settings.py
 ROWS = 200
 PREFIX = "/tools"
+MOST_STOPS = 80  # of the tabulator that are made on one page: lists have fifty rows of one kind
+REACHABLE = """() => {
+  const kinds = "a[href], button, input:not([type=hidden]), select, textarea, summary";
+  const first = one => {  // of the radio buttons of one name only one is a stop
+    const group = [...document.querySelectorAll(`input[type=radio][name="${one.name}"]`)];
+    return (group.find(other => other.checked) || group[0]) === one;
+  };
+  return [...document.querySelectorAll(kinds)].filter(one => one.type !== "radio" || first(one)).filter(
+    one => !one.disabled && one.tabIndex >= 0 && one.checkVisibility({visibilityProperty: true})
+  ).length;
+}"""
+FOCUSED = """() => {
+  const one = document.activeElement;
+  if (one === document.body) return null;
+  if (!one.dataset.stop) one.dataset.stop = String(document.querySelectorAll("[data-stop]").length + 1);
+  return {stop: Number(one.dataset.stop), html: one.outerHTML.slice(0, 120), seen: one.matches(":focus-visible")
+    && one.checkVisibility({visibilityProperty: true})};
+}"""
 ENGLISH = (
     "Discard",
     "Queue",
@@ -111,6 +129,25 @@ def test_narrow_and_dark(each: Iterator[Page], opened: Any, page: Any, complaint
         return faults_of(shown, complaints)
 
     assert gathered(each, visit) == {}
+
+
+def stops(page: Any) -> list[str]:
+    """Return what is wrong for whoever has no mouse: each stop is a new one, is seen, and all there is gets one."""
+    wanted = min(page.evaluate(REACHABLE), MOST_STOPS)
+    for number in range(1, wanted + 1):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(FOCUSED)
+        if focused is None:
+            return [f"{number - 1} of {wanted} are reached"]
+        if focused["stop"] != number:
+            return [f"stop {number} is stop {focused['stop']} again: {focused['html']}"]
+        if not focused["seen"]:
+            return [f"stop {number} is not seen: {focused['html']}"]
+    return []
+
+
+def test_without_a_mouse(each: Iterator[Page], opened: Any) -> None:
+    assert gathered(each, lambda page: stops(opened(page.address))) == {}
 
 
 def test_on_a_site_of_ones_own_under_a_scripts_prefix(

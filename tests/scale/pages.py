@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.contrib.auth import get_user_model
+from django.db.models import Max, Min
 from django.test import RequestFactory
 from django.urls import URLPattern, get_resolver
 
@@ -77,6 +78,12 @@ class Examples:
         """Return a parked job, so that its key has others that wait."""
         return BlockedExecution.objects.filter(waits_for="semaphore").earliest("pk")
 
+    @property
+    def middle(self) -> int:
+        """Return an ID that jobs in the line stand above and below."""
+        ends = Message.objects.aggregate(oldest=Min("pk"), newest=Max("pk"))
+        return int(ends["oldest"] + ends["newest"]) // 2
+
     def given(self) -> dict[str, Any]:
         """Return a value for each filter that offers none to choose from."""
         return {"batch": self.batch.pk, "event": self.copy.event_id, "key": self.parked.key, "queue": "q001"}
@@ -127,7 +134,7 @@ class Examples:
             "pgbus_queuestate_changelist": {"": {}},
             "pgbus_worker_changelist": {"": {}},
             "pgbus_message_changelist": {
-                "of all jobs, further down": {"below": self.copy.pk // 2},
+                "of all jobs, further down": {"below": self.middle},
                 "of all jobs, at a key": {"q": key["key"]},
             },
             "pgbus_runcount_changelist": {
