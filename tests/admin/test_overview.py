@@ -253,8 +253,8 @@ def test_the_list_of_pages_stands_below(admin_client: Client) -> None:
 
 
 def test_nothing_wrong_is_said_too(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hindrances, "tables", lambda: [])  # other tests leave dead rows
-    monkeypatch.setattr(hindrances, "held", lambda: [])  # and other processes have transactions
+    monkeypatch.setattr(hindrances, "tables", list)  # other tests leave dead rows
+    monkeypatch.setattr(hindrances, "held", list)  # and other processes have transactions
     StreamLog.objects.all().delete()
     rows.a_worker(queues="*, @*: 5")
     assert warned(admin_client) == {}
