@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
+from django.core.signals import request_finished, request_started
 
 HERE = Path(__file__).parent
 POLICY = "default-src 'self'"
@@ -85,7 +89,7 @@ def strict(page: Any) -> None:
 
 
 @pytest.fixture
-def opened(page: Any, live_server: Any, admin_client: Any, complaints: list[str]) -> Any:
+def opened(page: Any, live_server: Any, admin_client: Any, complaints: list[str]) -> Iterator[Any]:
     """A page with somebody logged in who may do everything; `opened(path, scheme)` goes there."""
     cookie = admin_client.cookies["sessionid"].value
     page.context.add_cookies([{"name": "sessionid", "value": cookie, "url": live_server.url}])
@@ -95,4 +99,32 @@ def opened(page: Any, live_server: Any, admin_client: Any, complaints: list[str]
         page.goto(live_server.url + path)
         return page
 
-    return go
+    with requests_come_to_their_end():
+        yield go
+        page.goto("about:blank")
+
+
+@contextmanager
+def requests_come_to_their_end(quiet: float = 0.3, most: float = 10.0) -> Iterator[None]:
+    """Wait at the end for requests that nobody waits for any more: emptying the tables would be in their way."""
+    under_way: list[float] = [0, time.monotonic()]  # how many, and since when
+    lock = Lock()
+
+    def count(change: int) -> Callable[..., None]:
+        def counted(**kwargs: Any) -> None:
+            with lock:
+                under_way[:] = [under_way[0] + change, time.monotonic()]
+
+        return counted
+
+    began, ended = count(1), count(-1)
+    request_started.connect(began)
+    request_finished.connect(ended)
+    try:
+        yield
+        deadline = time.monotonic() + most
+        while (under_way[0] > 0 or time.monotonic() < under_way[1] + quiet) and time.monotonic() < deadline:
+            time.sleep(0.02)
+    finally:
+        request_started.disconnect(began)
+        request_finished.disconnect(ended)

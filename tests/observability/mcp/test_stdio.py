@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError
 from io import StringIO
 from pathlib import Path
@@ -48,6 +49,12 @@ def server(**pgbus: Any) -> StdioServerParameters:
     )
 
 
+def run(talk: Any) -> Any:
+    """Run it in a thread of its own: in this one Playwright may have a loop running."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(anyio.run, talk).result()
+
+
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_every_tool_is_listed_and_answers(places: Places, tmp_path: Path, mode: Any) -> None:
     rows.a_message(**rows.event(event_id="0192b3f4-0000-7000-8000-0123456789ab"))
@@ -60,7 +67,7 @@ def test_every_tool_is_listed_and_answers(places: Places, tmp_path: Path, mode: 
                 assert all(tool.annotations and tool.annotations.read_only_hint for tool in listed)
                 return {name: await client.call_tool(name, given) for name, given in questions(places).items()}
 
-    answers = anyio.run(talk)
+    answers = run(talk)
     for name, answered in answers.items():
         assert not answered.is_error, (name, answered.content)
         assert answered.structured_content
