@@ -25,7 +25,6 @@ from django_pgbus.exceptions import InvalidPayload
 from django_pgbus.tasks import constraints
 from django_pgbus.tasks.compat import AnyTask
 from django_pgbus.tasks.constraints import Constraints
-from django_pgbus.tasks.lookup import find_task
 from django_pgbus.tasks.masking import MASK, masked, scrubbed, value_without
 from django_pgbus.tasks.payload import decode
 from django_pgbus.tasks.policy import policy_of
@@ -45,14 +44,6 @@ class Attempt:
     worker: str
     started_at: datetime | None
     failed_at: datetime | None
-
-
-def importable(path: str) -> AnyTask | None:
-    """Return the task at a stored path, or None where this process cannot import it."""
-    try:
-        return find_task(path)
-    except (Exception, SystemExit):  # importing runs code of the project
-        return None
 
 
 def arguments(payload: str, task: AnyTask | None) -> str:

@@ -17,7 +17,7 @@ from django_pgbus.admin.contents import MOST_CHARACTERS, Attempt, attempts_witho
 from django_pgbus.conf import get_settings
 from django_pgbus.events import running
 from django_pgbus.events.event import CAUSE, CORRELATION
-from django_pgbus.events.handlers import Handler, find_handler
+from django_pgbus.events.handlers import Handler
 from django_pgbus.exceptions import InvalidPayload
 from django_pgbus.tasks.masking import MASK, without
 from django_pgbus.tasks.sensitive import masked, secrets_in
@@ -31,14 +31,6 @@ SKIPPED: Final[dict[str, Text]] = {
     "cached": _("Another delivery of this event had already been handled, as this worker knew."),
     "owned": _("Another copy of this event was being handled."),
 }
-
-
-def handler_at(path: str) -> Handler | None:
-    """Return the handler at a stored path, or None where this process cannot import it."""
-    try:
-        return find_handler(path)[0]
-    except (Exception, SystemExit):  # importing runs code of the project
-        return None
 
 
 def payload(stored: str, handler: Handler | None) -> str:

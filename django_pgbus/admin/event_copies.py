@@ -24,6 +24,7 @@ from django_pgbus.admin.base import PgbusAdmin
 from django_pgbus.admin.decisions import DecidingAdmin
 from django_pgbus.admin.shown import shown_path, shown_topic
 from django_pgbus.events import stats
+from django_pgbus.events.handlers import handler_at
 from django_pgbus.events.models import Subscription
 from django_pgbus.events.stats import MOST_COPIES, Copy
 from django_pgbus.queues.models import Archived, DeadLetter, Delayed, Message
@@ -56,7 +57,7 @@ def copy_rows(
     page: PgbusAdmin, request: HttpRequest, copies: Sequence[Copy], situation: Situation
 ) -> list[dict[str, Any]]:
     """Return what the tables of copies show: links and decisions only for those who may follow and take them."""
-    handlers = {path: event_contents.handler_at(path) for path in {copy.task for copy in copies}}
+    handlers = {path: handler_at(path) for path in {copy.task for copy in copies}}
     rows = []
     for copy in copies:
         found = handlers[copy.task]

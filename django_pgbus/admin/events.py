@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django_pgbus.admin import words
 from django_pgbus.admin.base import within_bounds
 from django_pgbus.admin.dead_letters import last_errors
-from django_pgbus.admin.event_contents import handler_at, why_skipped
+from django_pgbus.admin.event_contents import why_skipped
 from django_pgbus.admin.event_copies import copy_rows, visible
 from django_pgbus.admin.event_filters import parsed_event
 from django_pgbus.admin.given import parsed_text
@@ -24,6 +24,7 @@ from django_pgbus.admin.key_pages import KeyDecidingAdmin
 from django_pgbus.admin.shown import shown_path
 from django_pgbus.admin.unbind import UNBIND
 from django_pgbus.events import stats
+from django_pgbus.events.handlers import handler_at
 from django_pgbus.events.models import Subscription
 from django_pgbus.events.stats import Copy, Counts, SubscriptionStats
 from django_pgbus.idempotency import stats as claim_stats

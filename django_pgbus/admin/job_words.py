@@ -10,8 +10,10 @@ from django.utils.translation import gettext
 from django_pgbus.admin import contents, event_contents, words
 from django_pgbus.admin.shown import end
 from django_pgbus.conf import get_settings
+from django_pgbus.events.handlers import handler_at
 from django_pgbus.queues.models import Archived, Delayed
 from django_pgbus.tasks import stats
+from django_pgbus.tasks.lookup import task_at
 from django_pgbus.tasks.policy import policy_of
 from django_pgbus.tasks.stats import Job
 from django_pgbus.worker import waiting
@@ -93,7 +95,7 @@ def of_event(job: Any) -> bool:
 
 def code_at(path: str, *, of_event: bool) -> Any:
     """Return what a path leads to, or None: the handler of an event, or a task."""
-    return event_contents.handler_at(path) if of_event else contents.importable(path)
+    return handler_at(path) if of_event else task_at(path)
 
 
 def most_attempts(code: Any, *, of_event: bool) -> int:

@@ -7,25 +7,14 @@ not know nobody can say what is sensitive: every value is masked, and only the s
 
 from __future__ import annotations
 
-import importlib
 import json
 
 from django_pgbus.admin import words
 from django_pgbus.admin.contents import MOST_CHARACTERS, pretty
 from django_pgbus.admin.event_contents import shape
-from django_pgbus.streams.consumers import Consumer, consumers
+from django_pgbus.streams.consumers import Consumer
 from django_pgbus.tasks.masking import MASK, without
 from django_pgbus.tasks.sensitive import masked, secrets_in
-
-
-def consumer_of(stream: str, group: str, path: str) -> Consumer | None:
-    """Return the consumer of a group, or None where this process cannot import its handler."""
-    if (stream, group) not in consumers:
-        try:
-            importlib.import_module(path.rpartition(".")[0])
-        except (Exception, SystemExit):  # importing runs code of the project
-            return None
-    return consumers.get((stream, group))
 
 
 def payload(stored: str, consumer: Consumer | None) -> str:

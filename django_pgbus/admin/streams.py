@@ -29,6 +29,7 @@ from django_pgbus.admin.shown import shown_path
 from django_pgbus.admin.stream_decisions import OVERRIDE, PAUSE, RESUME
 from django_pgbus.queues.stats import Count
 from django_pgbus.streams import stats
+from django_pgbus.streams.consumers import consumer_of
 from django_pgbus.streams.states import (
     Content,
     Failed,
@@ -170,7 +171,7 @@ class StreamsAdmin(KeyDecidingAdmin):
                 *([gettext("in order of a key")] if group.keyed else []),
                 *([gettext("routes into queues")] if group.routes else []),
             ],
-            "importable": stream_contents.consumer_of(stream.name, group.name, group.handler) is not None,
+            "importable": consumer_of(stream.name, group.name, group.handler) is not None,
             "standing": stream_words.standing(stream, group, situation),
             "command": stream_words.repair(stream.name, group.name) if group.refusal else "",
             "holds": stream_words.holds(group, situation),
@@ -292,7 +293,7 @@ class StreamsAdmin(KeyDecidingAdmin):
         return self.page(request, "streams/entry.html", context)
 
     def _entry(self, stream: StreamState, entry: FailedEntry) -> dict[str, Any]:
-        consumer = stream_contents.consumer_of(stream.name, entry.group, entry.handler)
+        consumer = consumer_of(stream.name, entry.group, entry.handler)
         content = stats.content(stream.id, entry) if stream.has_log else Content(payload=None, appended_at=None)
         kind, state = _state(entry)
         traceback = stream_contents.traceback(entry.traceback, content.payload, consumer)

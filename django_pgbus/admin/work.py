@@ -20,6 +20,7 @@ from django_pgbus.admin.event_copies import EventCopiesAdmin, is_copy
 from django_pgbus.admin.event_filters import NEWEST_EVENTS, by_event, of_event, parsed_event
 from django_pgbus.admin.holds import held
 from django_pgbus.admin.job_tabs import tab_of, tabs
+from django_pgbus.admin.job_words import code_at
 from django_pgbus.admin.lists import GivenFilter
 from django_pgbus.admin.shown import shown_path, shown_standing
 from django_pgbus.admin.timeline import timeline
@@ -138,7 +139,8 @@ class WorkAdmin(EventCopiesAdmin):
 
     def furnish(self, rows: Sequence[Any]) -> None:
         """Attach to each row its task or handler, if it can be imported, and how it stands."""
-        found = {(path, of_event): _code(path, of_event) for path, of_event in {_key(row) for row in rows}}
+        paths = {_key(row) for row in rows}
+        found = {(path, of_event): code_at(path, of_event=of_event) for path, of_event in paths}
         situation = waiting.situation()
         for row in rows:
             row.found_task = found[_key(row)]
@@ -272,11 +274,6 @@ class WorkAdmin(EventCopiesAdmin):
 
 def _key(row: Any) -> tuple[str, bool]:
     return row.task, is_copy(row)
-
-
-def _code(path: str, of_event: bool) -> Any:  # noqa: FBT001
-    """Return what a path leads to, or None: the handler of an event, or a task."""
-    return event_contents.handler_at(path) if of_event else contents.importable(path)
 
 
 def _failed_attempts(job: Any) -> list[contents.Attempt]:

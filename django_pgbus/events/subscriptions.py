@@ -11,7 +11,7 @@ from django.db import transaction
 from django_pgbus import signals
 from django_pgbus.conf import database
 from django_pgbus.events import sql
-from django_pgbus.events.handlers import Handler, find_handler, handlers, renamed
+from django_pgbus.events.handlers import Handler, handler_at, handlers, renamed
 from django_pgbus.events.topics import compiled
 from django_pgbus.postgres import retrying
 
@@ -88,13 +88,7 @@ def unknown(paths: Iterable[str]) -> list[str]:
 
     Imports their modules.
     """
-    missing = []
-    for path in sorted(set(paths)):
-        try:
-            find_handler(path)
-        except (Exception, SystemExit):  # whatever a module raises when it is imported
-            missing.append(path)
-    return missing
+    return [path for path in sorted(set(paths)) if handler_at(path) is None]
 
 
 def unbind(handler: str, pattern: str | None = None, by: str = "") -> list[str]:

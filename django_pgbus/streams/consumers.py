@@ -17,6 +17,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from importlib import import_module
 from typing import Any, Final, TypeVar
 
 from django_pgbus.conf import EVENT_QUEUE, get_settings
@@ -146,6 +147,16 @@ def consume(
         return func
 
     return declare
+
+
+def consumer_of(stream: str, group: str, path: str) -> Consumer | None:
+    """Return the consumer of a group, or None where this process cannot import its handler."""
+    if (stream, group) not in consumers:
+        try:
+            import_module(path.rpartition(".")[0])
+        except (Exception, SystemExit):  # importing runs code of the project
+            return None
+    return consumers.get((stream, group))
 
 
 def _check_together(consumer: Consumer) -> None:

@@ -17,6 +17,14 @@ def find_task(path: str) -> AnyTask:
     return found
 
 
+def task_at(path: str) -> AnyTask | None:
+    """Return the task at a stored path, or None where this process cannot import it."""
+    try:
+        return find_task(path)
+    except (Exception, SystemExit):  # importing runs code of the project
+        return None
+
+
 def imported(path: str, what: str) -> Any:
     """Return what stands at `package.module.name`, or raise ImportError; `what` it should be is a task or a handler."""
     names = path.split(".")

@@ -12,19 +12,18 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from importlib import import_module
 from typing import Any, Final
 
 from django.utils.dateparse import parse_datetime
 
 from django_pgbus.conf import get_settings
 from django_pgbus.events import running
-from django_pgbus.events.handlers import Handler, find_handler
+from django_pgbus.events.handlers import Handler, handler_at
 from django_pgbus.exceptions import InvalidPayload
 from django_pgbus.observability.mcp import words
-from django_pgbus.streams.consumers import Consumer, consumers
+from django_pgbus.streams.consumers import Consumer, consumer_of
 from django_pgbus.tasks.compat import AnyTask
-from django_pgbus.tasks.lookup import find_task
+from django_pgbus.tasks.lookup import task_at
 from django_pgbus.tasks.masking import MASK as MASK
 from django_pgbus.tasks.masking import masked, scrubbed, value_without, without
 from django_pgbus.tasks.payload import decode
@@ -108,32 +107,6 @@ def code_of(job: JobDetails) -> Code:
         return Code(kind="event", found=handler, most=most)
     task = task_at(job.task)
     return Code(kind="task", found=task, most=None if task is None else policy_of(task).max_attempts)
-
-
-def task_at(path: str) -> AnyTask | None:
-    """Return the task at a stored path, or None where this process cannot import it."""
-    try:
-        return find_task(path)
-    except (Exception, SystemExit):  # importing runs code of the project
-        return None
-
-
-def handler_at(path: str) -> Handler | None:
-    """Return the handler at a stored path, or None where this process cannot import it."""
-    try:
-        return find_handler(path)[0]
-    except (Exception, SystemExit):
-        return None
-
-
-def consumer_of(stream: str, group: str, path: str) -> Consumer | None:
-    """Return the consumer of a group, or None where this process cannot import its handler."""
-    if (stream, group) not in consumers:
-        try:
-            import_module(path.rpartition(".")[0])
-        except (Exception, SystemExit):
-            return None
-    return consumers.get((stream, group))
 
 
 def of_job(job: JobDetails, code: Code, *, tell: bool) -> Carried:

@@ -11,6 +11,7 @@ from uuid import UUID
 from pydantic import Field
 
 from django_pgbus.events import stats
+from django_pgbus.events.handlers import handler_at
 from django_pgbus.events.stats import Copy, Counts
 from django_pgbus.idempotency import stats as claim_stats
 from django_pgbus.observability.mcp import contents, inputs, words
@@ -177,7 +178,7 @@ def _payload(copies: Sequence[Copy], *, tell: bool) -> str:
         return contents.REDACTED
     hidden: set[str] = set()
     for path in {copy.task for copy in copies}:
-        handler = contents.handler_at(path)
+        handler = handler_at(path)
         if handler is None:
             return contents.MASK
         hidden |= {*handler.policy.sensitive}

@@ -12,6 +12,7 @@ from django_pgbus.observability.mcp import contents, inputs, stream_words, words
 from django_pgbus.observability.mcp.words import Refused
 from django_pgbus.queues.stats import Count
 from django_pgbus.streams import stats
+from django_pgbus.streams.consumers import consumer_of
 from django_pgbus.streams.states import Failed, GroupState, LeaseState, StreamState
 from django_pgbus.worker import waiting
 from django_pgbus.worker.waiting import Situation
@@ -213,7 +214,7 @@ def _failed(stream: StreamState, failed: Failed, group: GroupState, *, tell: boo
         payload, traceback = contents.of_entry(
             None if carried is None else carried.payload,
             failed.traceback if entry is None else entry.traceback,
-            consumer=contents.consumer_of(stream.name, group.name, group.handler),
+            consumer=consumer_of(stream.name, group.name, group.handler),
         )
     return FailedEntry(
         id=failed.id,
