@@ -1,16 +1,18 @@
 """
 Where the time of a drain goes, in microseconds a job.
 
-    python -m tests.benchmarks.profile_drain [--jobs N] [--stacks FILE]
+    python -m tests.benchmarks.profile_drain [--jobs N] [--stacks FILE] [--json]
 
 Processor time of the worker process and of each of its sessions in PostgreSQL is read from /proc, statements from
 pg_stat_statements; py-spy, where it is installed, tells what the worker's share is spent on (it slows the worker down:
-the shares are right, the rate is not). Every sample belongs to the first of `PARTS` that its stack fits.
+the shares are right, the rate is not). Every sample belongs to the first of `PARTS` that its stack fits. With `--json` the
+last line is one object; `cases/budget.py` puts it into the report of all benchmarks.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import signal
 import subprocess
@@ -70,6 +72,7 @@ def main() -> None:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--jobs", type=int, default=100_000)
     made.add_argument("--stacks", help="keep what py-spy saw in this file")
+    made.add_argument("--json", action="store_true", help="end with one line of JSON")
     asked = made.parse_args()
     with tempfile.TemporaryDirectory(prefix="pgbus-bench-") as folder:
         server = Server.open()
@@ -78,14 +81,32 @@ def main() -> None:
             name="profile", server=server, counters=counters, runs=1, jobs=asked.jobs, rows=0, seconds=None, peers=()
         )
         try:
-            with server.fresh("pgbus", bench.install_ours) as database:
-                OURS.run(counters, database, "send_many", asked.jobs)
-                _drain(bench, database, asked.jobs, Path(asked.stacks or Path(folder) / "stacks"))
+            found = measure(bench, asked.jobs, Path(asked.stacks or Path(folder) / "stacks"))
         finally:
             server.close()
+    tell(found)
+    if asked.json:
+        print(json.dumps(found))
 
 
-def _drain(bench: Bench, database: Database, jobs: int, stacks: Path) -> None:
+def measure(bench: Bench, jobs: int, stacks: Path) -> dict[str, Any]:
+    """Return microseconds a job: of the processor, of each statement, and of each part of the worker's share."""
+    with bench.server.fresh("pgbus", bench.install_ours) as database:
+        OURS.run(bench.counters, database, "send_many", jobs)
+        return _drain(bench, database, jobs, stacks)
+
+
+def tell(found: dict[str, Any]) -> None:
+    """Print it for people."""
+    print(f"{found['jobs']:,} jobs: {found['rate']:,.0f} a second, {found['us']:.1f} us each")
+    _tell("processor", found["processor"])
+    for one in found["statements"]:
+        print(f"{one['us']:10.1f} us  {one['calls']:7,} calls  {one['rows']:7.1f} rows  {one['query']}")
+    if found["parts"]:
+        _tell(f"the worker's {found['processor']['worker']:.1f} us", found["parts"])
+
+
+def _drain(bench: Bench, database: Database, jobs: int, stacks: Path) -> dict[str, Any]:
     bench.counters.clear()
     database.settle()
     bench.server.admin.execute("SELECT pg_stat_statements_reset()")
@@ -100,15 +121,20 @@ def _drain(bench: Bench, database: Database, jobs: int, stacks: Path) -> None:
         if spy is not None:
             spy.send_signal(signal.SIGINT)  # the only end after which it writes
             spy.wait()
-    print(f"{done:,} jobs in {took:.2f} s: {done / took:,.0f} a second, {took / done * 1e6:.1f} us each\n")
-    _tell("processor", {name: (after[name] - before.get(name, 0)) / done * 1e6 for name in after})
-    for calls, spent, rows, query in bench.server.admin.execute(STATEMENTS, [database.name]):
-        print(f"{spent / jobs:10.1f} us  {calls:7,} calls  {rows / max(calls, 1):7.1f} rows  {query}")
-    if spy is not None:
-        worker_us = (after["worker"] - before["worker"]) / done * 1e6
-        shares = _shares(stacks.read_text().splitlines())
-        total = sum(shares.values())
-        _tell(f"the worker's {worker_us:.1f} us", {name: n / total * worker_us for name, n in shares.items()})
+    processor = {name: (after[name] - before.get(name, 0)) / done * 1e6 for name in after}
+    shares = _shares(stacks.read_text().splitlines()) if spy is not None and stacks.exists() else Counter[str]()
+    total = sum(shares.values())
+    return {
+        "jobs": done,
+        "rate": done / took,
+        "us": took / done * 1e6,
+        "processor": processor,
+        "statements": [
+            {"us": spent / jobs, "calls": calls, "rows": rows / max(calls, 1), "query": query}
+            for calls, spent, rows, query in bench.server.admin.execute(STATEMENTS, [database.name])
+        ],
+        "parts": {name: samples / total * processor["worker"] for name, samples in shares.items()},
+    }
 
 
 def _spent(bench: Bench, database: Database, child: int) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """
 Where the time between a commit and the start of its job goes, in microseconds (P4, spaced).
 
-    python -m tests.benchmarks.profile_latency [--jobs N]
+    python -m tests.benchmarks.profile_latency [--jobs N] [--json]
 
 One idle worker process; stations in it write down when they are passed (`project/stages.py`, a system call each, so the
 whole is some ten microseconds slower than without). The steps of one job are consecutive, their medians need not add up.
@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import argparse
 import bisect
+import json
 import os
 import statistics
 import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from unittest import mock
 
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.counters import Counters
@@ -39,29 +41,49 @@ STEPS: Final = (
 def main() -> None:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--jobs", type=int, default=400)
+    made.add_argument("--json", action="store_true", help="end with one line of JSON")
     asked = made.parse_args()
-    os.environ["BENCH_STAGES"] = "1"
     with tempfile.TemporaryDirectory(prefix="pgbus-bench-") as folder:
         server = Server.open()
-        counters = Counters(Path(folder) / "run")
         bench = Bench(
-            name="profile", server=server, counters=counters, runs=1, jobs=asked.jobs, rows=0, seconds=None, peers=()
+            name="profile",
+            server=server,
+            counters=Counters(Path(folder) / "run"),
+            runs=1,
+            jobs=asked.jobs,
+            rows=0,
+            seconds=None,
+            peers=(),
         )
         try:
-            with server.fresh("pgbus", bench.install_ours) as database:
-                counters.clear()
-                database.settle()
-                with Worker(OURS, counters, database):
-                    time.sleep(3.0)
-                    OURS.run(counters, database, "latency", 40, 0.02, 0.08)
-                    time.sleep(2.0)
-                    for file in (*counters.folder.glob("*.stamps"), *counters.folder.glob("*.stages")):
-                        file.write_bytes(b"")
-                    sent = OURS.run(counters, database, "latency", asked.jobs, 0.02, 0.08)["rows"]
-                    time.sleep(1.0)
-                tell(steps(counters, sent))
+            found = measure(bench, asked.jobs)
         finally:
             server.close()
+    tell(found)
+    if asked.json:
+        print(json.dumps(found))
+
+
+def measure(bench: Bench, jobs: int) -> list[dict[str, Any]]:
+    """Return median and 99th percentile of each step in microseconds, in the order in which they are taken."""
+    counters = bench.counters
+    with mock.patch.dict(os.environ, BENCH_STAGES="1"), bench.server.fresh("pgbus", bench.install_ours) as database:
+        counters.clear()
+        database.settle()
+        with Worker(OURS, counters, database):
+            time.sleep(3.0)
+            OURS.run(counters, database, "latency", 40, 0.02, 0.08)
+            time.sleep(2.0)
+            for file in (*counters.folder.glob("*.stamps"), *counters.folder.glob("*.stages")):
+                file.write_bytes(b"")
+            sent = OURS.run(counters, database, "latency", jobs, 0.02, 0.08)["rows"]
+            time.sleep(1.0)
+        found = steps(counters, sent)
+    return [
+        {"step": name, "meaning": meaning, "p50": statistics.median(took), "p99": took[len(took) * 99 // 100]}
+        for name, meaning in STEPS
+        if (took := sorted(found[name]))
+    ]
 
 
 def steps(counters: Counters, sent: list[tuple[int, float, float, float]]) -> dict[str, list[float]]:
@@ -98,13 +120,11 @@ def _next(times: list[float], after: float | None) -> float | None:
     return times[place]
 
 
-def tell(found: dict[str, list[float]]) -> None:
-    """Print median and 99th percentile of each step."""
+def tell(found: list[dict[str, Any]]) -> None:
+    """Print it for people."""
     print(f"{'us':>10}  {'p99':>8}  step")
-    for name, meaning in STEPS:
-        took = sorted(found[name])
-        if took:
-            print(f"{statistics.median(took):10.0f}  {took[len(took) * 99 // 100]:8.0f}  {name:<20} {meaning}")
+    for one in found:
+        print(f"{one['p50']:10.0f}  {one['p99']:8.0f}  {one['step']:<20} {one['meaning']}")
 
 
 if __name__ == "__main__":
