@@ -174,23 +174,31 @@ def memory(pid: int) -> int:
 class RunWorker:
     """One `manage.py runworker` and its processes."""
 
-    def __init__(self, folder: Path, database: dict[str, Any], *arguments: str, **said: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        database: dict[str, Any],
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        **said: Any,
+    ) -> None:
         self.log_file = folder / f"worker-{time.monotonic_ns()}.log"
         self._known: set[int] = set()
         said = {"database": database, "pgbus": {}, **said}
-        environment = {name: text for name, text in os.environ.items() if name != "DATABASE_URL"}
-        environment |= {
+        variables = {name: text for name, text in os.environ.items() if name != "DATABASE_URL"}
+        variables |= {
             "DJANGO_SETTINGS_MODULE": "tests.processes.settings",
             "PGBUS_TEST_WORKER": json.dumps(said),
             "PGBUS_EMBEDDED": "0",  # the server is up; one that is stopped must stay so
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",
+            **(environment or {}),
         }
         with self.log_file.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, str(MANAGE), "runworker", *arguments],
                 cwd=folder,
-                env=environment,
+                env=variables,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -264,8 +272,8 @@ def described(settings: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def started(folder: Path, settings: dict[str, Any]) -> Iterator[Callable[..., RunWorker]]:
-    """Yield what starts workers; all of them end with the block, and their logs are shown if the test failed."""
+def started(folder: Path, settings: dict[str, Any], *, tell: bool = True) -> Iterator[Callable[..., RunWorker]]:
+    """Yield what starts workers; all of them end with the block, and with `tell` their logs are shown if the test failed."""
     workers: list[RunWorker] = []
 
     def start(*arguments: str, database_more: dict[str, Any] | None = None, **said: Any) -> RunWorker:
@@ -278,4 +286,5 @@ def started(folder: Path, settings: dict[str, Any]) -> Iterator[Callable[..., Ru
     finally:
         for worker in workers:
             worker.end()
-            print(f"--- {worker.log_file.name}\n{worker.log[-8000:]}")
+            if tell:
+                print(f"--- {worker.log_file.name}\n{worker.log[-8000:]}")

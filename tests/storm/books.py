@@ -51,7 +51,8 @@ class Books:
             if run.limited:
                 by_key[run.limited].append(run)
         return sum(
-            max(at_once for at_once, *_ in _at_once([(r.began, r.until, r.id) for r in of_key])) >= of_key[0].allowed
+            max((len(ids) for _, ids in _at_once([(r.began, r.until, r.id) for r in of_key])), default=0)
+            >= of_key[0].allowed
             for of_key in by_key.values()
         )
 
@@ -96,20 +97,26 @@ def _excess(spans: Iterable[tuple[str, int, datetime, datetime, int]]) -> list[s
     for key, allowed, began, until, id in spans:
         by_key[key, allowed].append((began, until, id))
     return [
-        f"{key}: {at_once} at {moment}, allowed {allowed}, the last is #{id}"
+        f"{key}: {len(at_once)} at {moment}, allowed {allowed}, the last is #{at_once[-1]}"
+        f" beside {', '.join(f'#{id}' for id in at_once[:-1])}"
         for (key, allowed), of_key in by_key.items()
-        for at_once, moment, id in _at_once(of_key)
-        if at_once > allowed
+        for moment, at_once in _at_once(of_key)
+        if len(at_once) > allowed
     ]
 
 
-def _at_once(spans: list[tuple[datetime, datetime, int]]) -> list[tuple[int, datetime, int]]:
-    """Return (how many, when, the one that began) for each beginning."""
+def _at_once(spans: list[tuple[datetime, datetime, int]]) -> list[tuple[datetime, list[int]]]:
+    """Return (when, which run, the one that began last) for each beginning."""
     lasting = [span for span in spans if span[1] > span[0]]
-    events = sorted([(b, 1, id) for b, _, id in lasting] + [(u, -1, id) for _, u, id in lasting])
-    running, found = 0, []
-    for moment, change, id in events:
-        running += change
-        if change > 0:
-            found.append((running, moment, id))
-    return found or [(0, spans[0][0], 0)]
+    events = sorted(
+        [(b, 1, nth) for nth, (b, _, _) in enumerate(lasting)] + [(u, -1, nth) for nth, (_, u, _) in enumerate(lasting)]
+    )
+    running: dict[int, int] = {}
+    found = []
+    for moment, change, nth in events:
+        if change < 0:
+            del running[nth]
+        else:
+            running[nth] = lasting[nth][2]
+            found.append((moment, list(running.values())))
+    return found

@@ -7,20 +7,17 @@ Each entry is entered in a ledger by the same transaction, and inside the same s
 from __future__ import annotations
 
 import json
-import random
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import psycopg
-from django.db import DatabaseError, connection, connections, models, transaction
-from django.db.utils import load_backend
+from django.db import connection, models, transaction
 
 from django_pgbus import Stream
 from tests.processes.server import Server
+from tests.storm.sending import Sender
 from tests.storm.stream_tables import STREAM
 
 KEYS: Final = 60
@@ -59,20 +56,10 @@ def model_of(table: str) -> Any:
     return type("LogEntry", (models.Model,), body)
 
 
-class Producer(threading.Thread):
-    """One of those that append, until it is asked to stop."""
+class Producer(Sender):
+    """One of those that append, until it is asked to stop; it counts entries by how."""
 
     def __init__(self, number: int, seed: int, server: Server, log: str, model: Any, pace: Callable[[], float]) -> None:
-        super().__init__(name=f"producer-{number}", daemon=True)
-        self.random = random.Random(f"{seed}/{number}")
-        self.stopping = threading.Event()
-        self.tried: Counter[str] = Counter()  # entries by how
-        self.lost_connections = 0
-        self.failed: BaseException | None = None
-        self._number, self._count = number, 0
-        self._server, self._log, self._model, self._pace = server, log, model, pace
-        self._stream = Stream(STREAM)
-        self._raw: Any = None
         kinds = {
             self.short: 30,
             self.at_once: 15,
@@ -85,34 +72,17 @@ class Producer(threading.Thread):
             self.old_id: 10,
             self.nothing_but_an_id: 5,
         }
-        self._kinds, self._weights = list(kinds), list(kinds.values())
+        super().__init__(number, seed, server.settings, kinds, pace)
+        self._number, self._count = number, 0
+        self._server, self._log, self._model = server, log, model
+        self._stream = Stream(STREAM)
+        self._raw: Any = None
 
-    def run(self) -> None:
-        """Append."""
-        settings = self._server.settings  # those of this thread
-        connections["default"] = load_backend(settings["ENGINE"]).DatabaseWrapper(settings, "default")
-        try:
-            while not self.stopping.is_set():
-                (kind,) = self.random.choices(self._kinds, self._weights)
-                try:
-                    kind()
-                except (DatabaseError, psycopg.Error) as error:
-                    if not _is_away(error):
-                        raise
-                    self.lost_connections += 1
-                    self._forget_connections()
-                    time.sleep(0.2)
-                time.sleep(self.random.uniform(0, 2) * self._pace())
-        except BaseException as error:  # It is told in the end.
-            self.failed = error
-        finally:
-            self._forget_connections()
-
-    def _forget_connections(self) -> None:
+    def forget_connections(self) -> None:
         raw, self._raw = self._raw, None
         if raw is not None:
             raw.close()
-        connections.close_all()
+        super().forget_connections()
 
     # --- what is appended -------------------------------------------------------------------------------
 
@@ -231,8 +201,3 @@ class Producer(threading.Thread):
         raw.execute(f"PREPARE TRANSACTION '{name}'")
         self.stopping.wait(self.random.uniform(0, 0.6))
         raw.execute(f"{self.random.choice(('COMMIT', 'COMMIT', 'ROLLBACK'))} PREPARED '{name}'")
-
-
-def _is_away(error: BaseException) -> bool:
-    cause = error if isinstance(error, psycopg.Error) else error.__cause__
-    return isinstance(cause, (psycopg.OperationalError, psycopg.InterfaceError)) or "closed" in str(error)

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
-from django.db import Error, connection
-
 from django_pgbus import Batch, enqueue_many
 from django_pgbus.tasks.compat import TaskResultStatus
 from tests.processes.harness import RunWorker, alive, execute, until
 from tests.storm import batches, books, tables, tasks
+from tests.storm.patience import patiently
 
 PGBUS: Final = {"VISIBILITY_TIMEOUT": 4, "BACKOFF_BASE": 0.2}
 OPTIONS: Final = ("--processes=2", "--threads=4", "--grace=2")
@@ -163,7 +162,7 @@ class Storm:
             worker.process.wait()
         until(lambda: not any(alive(pid) for pid in victims))
         for pid in victims:
-            self._patiently("INSERT INTO storm_kills (pid) VALUES (%s)", pid)
+            patiently("INSERT INTO storm_kills (pid) VALUES (%s)", pid)
 
     def settle(self, since: float) -> int:
         """Wait until nothing is open; return what is, if that takes too long."""
@@ -173,19 +172,9 @@ class Storm:
 
     def _open(self) -> int:
         self.found.looks += 1
-        for id, outstanding, members in self._patiently(batches.UNBALANCED):
+        for id, outstanding, members in patiently(batches.UNBALANCED):
             self.found.unbalanced.append(f"batch {id}: {outstanding} outstanding, {members} are somewhere")
-        return int(self._patiently(OPEN)[0][0])
-
-    @staticmethod
-    def _patiently(statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Run a statement, again if the database goes away meanwhile."""
-        for _ in range(100):
-            with contextlib.suppress(Error):
-                return execute(statement, *values)
-            connection.close()
-            time.sleep(0.1)
-        return execute(statement, *values)
+        return int(patiently(OPEN)[0][0])
 
     def read(self) -> None:
         """Read the books."""

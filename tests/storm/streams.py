@@ -20,14 +20,13 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from django.db import Error, connection
-
 from django_pgbus import Stream
 from django_pgbus.streams import appending
 from django_pgbus.streams.log_statement import log_table
 from tests.processes.harness import RunWorker, alive, execute, until
 from tests.processes.server import Server
 from tests.settings import INSTALLED_APPS
+from tests.storm.patience import patiently
 from tests.storm.producers import Producer, model_of
 from tests.storm.stream_tables import CREATE, GROUPS, PARTITION, STREAM, queue_of
 
@@ -360,16 +359,6 @@ class Storm:
             self.found.alone += sum(not ended for _, ended, _ in alone)
             of[name] = done_at(ends, alone)
         return of
-
-
-def patiently(statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    """Run a statement, again if the database goes away meanwhile."""
-    for _ in range(100):
-        with contextlib.suppress(Error):
-            return execute(statement, *values)
-        connection.close()
-        time.sleep(0.1)
-    return execute(statement, *values)
 
 
 def done_at(

@@ -55,4 +55,5 @@ BEGAN: Final = """
     VALUES (%s::bigint, %s::uuid, %s::int, %s::text, %s::int, %s::text)
     RETURNING run
 """
-ENDED: Final = "UPDATE storm_runs SET ended = clock_timestamp() WHERE run = %s::bigint"
+# What is sent twice, after a lost reply, counts from the first time.
+ENDED: Final = "UPDATE storm_runs SET ended = clock_timestamp() WHERE run = %s::bigint AND ended IS NULL"
