@@ -1,0 +1,144 @@
+"""Sabotages of the streams: what is settled, ranges, the end of a range."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.chaos.sabotage import Sabotage
+from tests.chaos.shadow import Edit
+
+STREAMS: Final = (
+    Sabotage(
+        name="position-before-the-transaction-id",
+        guard="The trigger of a log takes no transaction id, so a producer may take its position first.",
+        rule="6.2",
+        edits=(
+            Edit(
+                "django_pgbus/migrations/0004_streams.py",
+                "            PERFORM pg_current_xact_id();\n",
+                "            PERFORM 1;\n",
+            ),
+        ),
+        tests=(
+            "tests/races/test_fence.py::test_a_model_of_the_log_that_waits_between_position_and_row[holds]",
+            "tests/races/test_fence.py::test_who_writes_into_a_partition_and_waits_between_position_and_row[holds]",
+        ),
+    ),
+    Sabotage(
+        name="fence-by-xmax",
+        guard="What was observed is proven by the xmax of its snapshot, though a producer may run at or above it.",
+        rule="6.3",
+        edits=(
+            Edit(
+                "streams.sql.CLAIM",
+                "WHEN leap.is_free AND leap.high = leap.low THEN pg_current_xact_id()",
+                "WHEN leap.is_free AND leap.high = leap.low THEN pg_snapshot_xmax(pg_current_snapshot())",
+            ),
+            Edit(
+                "streams.sql.CLAIM",
+                "CASE WHEN EXISTS (SELECT FROM cursor) THEN pg_current_xact_id()::text::bigint END",
+                "CASE WHEN EXISTS (SELECT FROM cursor) THEN pg_snapshot_xmax(pg_current_snapshot())::text::bigint END",
+            ),
+        ),
+        tests=("tests/races/test_fence.py::test_the_older_one_commits_first",),
+    ),
+    Sabotage(
+        name="holes-are-passed",
+        guard="A hole counts as settled once it is seen: nobody proves that nothing can appear in it.",
+        rule="6.3",
+        edits=(
+            Edit(
+                "streams.sql.CLAIM",
+                "cursor.claimed, %(settled)s::bigint AS settled",
+                "cursor.claimed, %(head)s::bigint + 0 * %(settled)s::bigint AS settled",
+            ),
+        ),
+        tests=(
+            "tests/races/test_holes.py::test_savepoints",
+            "tests/races/test_holes.py::test_prepared_transactions",
+            "tests/races/test_fence.py::test_the_older_one_commits_first",
+        ),
+    ),
+    Sabotage(
+        name="prefix-with-holes",
+        guard="Whatever is visible counts as contiguous, with or without holes.",
+        rule="6.3",
+        edits=(
+            Edit(
+                "streams.sql.CLAIM",
+                "WHEN seen.entries = seen.last - proof.claimed THEN seen.last",
+                "WHEN true THEN seen.last",
+            ),
+        ),
+        tests=("tests/races/test_fence.py::test_the_older_one_commits_first",),
+    ),
+    Sabotage(
+        name="newest-observation-replaces",
+        guard="Each new observation replaces the one before, which so is never proven while transactions overlap.",
+        rule="6.3",
+        edits=(
+            Edit(
+                "streams.fence.Fence.observe",
+                "            self.observations.append((head, xid))\n",
+                "            self.observations = [(head, xid)]\n",
+            ),
+            Edit(
+                "streams.sql.CLAIM",
+                "cursor.pending_xid IS NULL OR cursor.pending_xid <= ",
+                "true OR cursor.pending_xid <= ",
+            ),
+        ),
+        tests=(
+            "tests/races/test_holes.py::test_a_worker_keeps_what_it_has_observed[holds]",
+            "tests/races/test_holes.py::test_transactions_that_overlap[holds]",
+        ),
+    ),
+    Sabotage(
+        name="cursor-not-locked",
+        guard="Two workers claim at the same time: neither locks the cursor.",
+        rule="6.4",
+        edits=(Edit("streams.sql.CLAIM", "        FOR NO KEY UPDATE\n", ""),),
+        tests=("tests/races/test_ranges.py::test_two_workers_claim_at_the_same_time[holds]",),
+    ),
+    Sabotage(
+        name="range-ended-without-its-token",
+        guard="The end of a range asks for its group and not for its token: who has lost it ends another's.",
+        rule="6.5",
+        edits=(Edit("streams.sql.COMMIT", "WHERE token = %(token)s::uuid", "WHERE true"),),
+        tests=("tests/races/test_ranges.py::test_who_has_lost_a_range_commits_nothing[holds]",),
+    ),
+    Sabotage(
+        name="lost-range-goes-on",
+        guard="A transactional handler whose range was lost commits what it wrote.",
+        rule="7.1",
+        edits=(
+            Edit(
+                "streams.handling._transactional",
+                "                if not ended:\n                    raise LeaseLost\n",
+                "",
+            ),
+        ),
+        tests=("tests/races/test_ranges.py::test_what_a_transactional_handler_wrote_goes_with_its_lease",),
+    ),
+    Sabotage(
+        name="routed-twice",
+        guard="What was routed above a hole is not remembered, and is routed once more when the mark passes it.",
+        rule="6.6",
+        edits=(Edit("streams.sql.NOTE_ROUTED", "AS routed (position)\n", "AS routed (position)\n    WHERE false\n"),),
+        tests=("tests/races/test_routing.py::test_what_was_routed_above_a_hole_is_not_routed_again[holds]",),
+    ),
+    Sabotage(
+        name="committed-passes-an-open-range",
+        guard="`committed` is what is claimed, whatever ranges are still open below.",
+        rule="6.5",
+        edits=(
+            Edit(
+                "streams.sql.COMPUTE_COMMITTED",
+                "            (SELECT min(lease.low) FROM pgbus_stream_leases AS lease"
+                " WHERE lease.group_id = cursors.group_id),\n",
+                "",
+            ),
+        ),
+        tests=("tests/races/test_ranges.py::test_committed_does_not_pass_a_range_that_is_being_claimed[holds]",),
+    ),
+)
