@@ -4,6 +4,7 @@ Run the chaos by hand, on a server of its own, and say what came of it:
 
     python tests/chaos/run.py [--minutes 10] [--seed 1] [--json]
     python tests/chaos/run.py --minutes 1 --only kill_child,stop_child --kinds limited,unique
+    python tests/chaos/run.py --sabotage NAME       without one of the guards (sabotage_run.py)
 
 Ends with 1 if any check is red. README.md says what is done and what is checked.
 """
@@ -33,6 +34,11 @@ def names(text: str) -> tuple[str, ...]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run it."""
+    sys.path.insert(0, str(ROOT))
+    if "--sabotage" in (arguments or sys.argv):
+        from tests.chaos import sabotage_run
+
+        return sabotage_run.main(arguments or sys.argv[1:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=1)
@@ -46,7 +52,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--logs", type=Path, help="keep the workers' logs in this folder")
     options = parser.parse_args(arguments)
 
-    sys.path.insert(0, str(ROOT))
     os.environ["PGBUS_EMBEDDED"] = "0"  # the test settings start no server
     os.environ["DJANGO_SETTINGS_MODULE"] = "tests.processes.settings"  # those of the workers
     os.environ.pop("DATABASE_URL", None)

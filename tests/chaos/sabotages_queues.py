@@ -23,7 +23,7 @@ QUEUES: Final = (
             "tests/races/test_slots.py::test_a_job_that_is_taken_over_keeps_its_slot_and_runs_once_fenced_in[holds]",
         ),
         chaos=Chaos(
-            options=("--minutes", "0.6", "--kinds", "slow,plain", "--only", "stop_child"),
+            options=("--minutes", "0.6", "--kinds", "slow", "--pace", "1.5", "--only", "stop_child"),
             checks=("unearned", "duplicated"),
             why="A run that stood still reports its success, and its job ends while its successor runs.",
         ),
@@ -77,7 +77,7 @@ QUEUES: Final = (
             "tests/races/test_take_over.py::test_the_beat_of_a_silent_holder_brings_nothing_back[holds]",
         ),
         chaos=Chaos(
-            options=("--minutes", "0.6", "--kinds", "slow,plain", "--only", "stop_child"),
+            options=("--minutes", "0.6", "--kinds", "slow", "--pace", "1.5", "--only", "stop_child"),
             checks=("deliveries",),
             why="The beat of a process that stood still leases what is back in the line, and nobody has claimed.",
         ),
@@ -127,7 +127,7 @@ QUEUES: Final = (
             "tests/races/test_slots.py::test_who_is_presumed_dead_is_fenced_out_before_the_next_is_let_in[holds]",
         ),
         chaos=Chaos(
-            options=("--minutes", "0.5", "--kinds", "plain,slow", "--only", "kill_child,deploy"),
+            options=("--minutes", "0.5", "--kinds", "slow", "--pace", "1.5", "--only", "kill_child,deploy"),
             checks=("deliveries",),
             why="What a dead or stopped process held is back in the line under the number that it had.",
         ),
