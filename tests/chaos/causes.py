@@ -46,3 +46,13 @@ class Causes:
         return any(
             fault.name in wanted and fault.after <= end and fault.before + LATE >= start for fault in self._of[pid]
         )
+
+    def kills(self, names: Iterable[str]) -> list[tuple[int, datetime, datetime]]:
+        """Return (process, after, before) of each time one of these happened to a process, as the storms want it."""
+        wanted = set(names)
+        return [
+            (pid, fault.after, fault.before)
+            for pid, faults in self._of.items()
+            for fault in faults
+            if fault.name in wanted
+        ]

@@ -11,15 +11,18 @@ from typing import Any, Final
 
 from django.db import connection
 
-from tests.chaos import records, tables
+from tests.chaos import events, records, tables
+from tests.chaos.causes import Causes
 from tests.chaos.checks import check
-from tests.chaos.faults import NOTE, Faults, now
+from tests.chaos.faults import Faults
 from tests.chaos.fleet import LEASE, Fleet
 from tests.chaos.producers import KINDS, Producer
 from tests.chaos.samples import Sampler
+from tests.chaos.streams import Streams
 from tests.processes.harness import RunWorker, execute
 from tests.processes.server import Server
 from tests.storm.patience import patiently
+from tests.storm.sending import Sender
 
 OPEN: Final = """
     SELECT (SELECT count(*) FROM pgbus_messages) + (SELECT count(*) FROM pgbus_delayed)
@@ -28,6 +31,7 @@ OPEN: Final = """
 BACKLOG: Final = 600  # jobs: producers slow down
 WHOLE_DECK_FROM: Final = 300.0  # seconds: a run so long goes on until each fault has happened
 POISON_EVERY: Final = 20.0  # seconds
+STREAM_PRODUCERS: Final = 2
 QUIET: Final = 4.0  # seconds without work before sessions are counted
 
 
@@ -83,16 +87,21 @@ class Chaos:
         """Let it happen and return what was seen."""
         began = time.monotonic()
         execute(tables.CREATE)
+        events.declare()
+        wanted = STREAM_PRODUCERS if "streams" in self.plan.kinds else 0
+        self.streams = Streams(self.server, self.plan.seed, wanted, lambda: self._pace)
         sampler = Sampler(self.server.postgres.dsn, self.fleet.children, self.starved.append)
         producers = self._producers()
+        everybody = [*producers, *self.streams.producers]
         try:
             self.fleet.begin()
             sampler.start()
             time.sleep(1.0)
-            for producer in producers:
+            for producer in everybody:
                 producer.start()
             self.storm(producers)
-            _end(producers)
+            _end(everybody)
+            self.streams.end_prepared()
             self.faults.calm()
             unsettled = self.settle()
             time.sleep(QUIET)
@@ -101,7 +110,7 @@ class Chaos:
             self.read(producers, sampler, unsettled)
             self.found.wrong["stopping"] = self.fleet.stop()
         finally:
-            _end(producers)
+            _end(everybody)
             sampler.stopping.set()
             self.fleet.close()
         self.found.seconds = time.monotonic() - began
@@ -156,7 +165,7 @@ class Chaos:
             )
 
     def _open(self) -> int:
-        return int(patiently(OPEN)[0][0])
+        return int(patiently(OPEN)[0][0]) + self.streams.open()
 
     def settle(self) -> int:
         """Wait until nothing is open; return what is, if that takes too long."""
@@ -172,8 +181,10 @@ class Chaos:
         found = self.found
         found.faults = dict(self.faults.happened)
         books = records.read(execute, undone={id for producer in producers for id in producer.undone})
-        found.workload = books.workload()
-        found.wrong = check(books, sampler.samples)
+        causes = Causes(books.faults, books.runs)
+        found.wrong = check(books, sampler.samples) | events.check(causes)
+        found.wrong |= self.streams.check(causes, self.faults.happened["restart"])
+        found.workload = books.workload() | {"events": events.workload(), "streams": self.streams.workload()}
         found.wrong["producers"] = [
             f"{producer.name}: {producer.failed!r}" for producer in producers if producer.failed is not None
         ]
@@ -191,12 +202,9 @@ class Chaos:
         }
 
 
-def _end(producers: Iterable[Producer]) -> None:
+def _end(producers: Iterable[Sender]) -> None:
     for producer in producers:
         producer.stopping.set()
     for producer in producers:
         if producer.is_alive():
             producer.join(30)
-
-
-__all__ = ["NOTE", "Chaos", "Found", "Plan", "now"]

@@ -18,9 +18,10 @@ LEASE: Final = 5.0
 PGBUS: Final = {"VISIBILITY_TIMEOUT": LEASE, "BACKOFF_BASE": 0.2, "BACKOFF_CAP": 3.0, "MAX_ATTEMPTS": 200}
 PROCESSES: Final = 2
 OPTIONS: Final = (f"--processes={PROCESSES}", "--threads=4", "--grace=2")
-APPS: Final = [*INSTALLED_APPS, "tests.processes", "tests.chaos.apps.ChaosConfig"]
+APPS: Final = [*INSTALLED_APPS, "tests.processes", "tests.storm.followers"]
 SWEEPS: Final = 5  # seconds between two
 SKEW: Final = 600  # seconds
+PATIENCE: Final = 180.0  # seconds until all work, on a machine that others use
 
 
 @dataclass(slots=True)
@@ -76,7 +77,7 @@ class Fleet:
         for member in self.members:
             self.start(member)
         for member in self.members:
-            member.worker.ready(PROCESSES)
+            member.worker.ready(PROCESSES, PATIENCE)
 
     def children(self) -> list[int]:
         return [pid for member in self.members for pid in member.worker.children()]

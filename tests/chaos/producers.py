@@ -6,17 +6,17 @@ So what is noted was committed, and what was committed is noted, whatever became
 
 from __future__ import annotations
 
-import threading
+import uuid
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Final
 
 from django.db import connection, transaction
 
-from django_pgbus import Batch
-from tests.chaos import tasks
+from django_pgbus import Batch, publish_many
+from tests.chaos import events, tasks
 from tests.chaos.tables import SENT
-from tests.storm import batches
+from tests.storm import batches, event_handlers
 from tests.storm.sending import Sender
 
 QUEUES: Final = ("default", "mail", "reports")
@@ -41,7 +41,10 @@ KINDS: Final[dict[str, int]] = {
     "batch": 2,
     "rolled_back": 6,
     "old_new": 3,
+    "events": 8,
+    "streams": 0,  # by producers of their own
 }
+AGAIN: Final = 0.15  # of the events are published once more
 
 
 class Undone(Exception):
@@ -57,7 +60,7 @@ class Producer(Sender):
         wanted = {getattr(self, f"send_{kind}"): KINDS[kind] for kind in kinds if KINDS.get(kind)}
         super().__init__(number, seed, settings, wanted or {self.nothing: 1}, pace)
         self.undone: list[int] = []
-        self._lock = threading.Lock()
+        self._events: list[uuid.UUID] = []
 
     def _seconds(self, low: float = 0.0, high: float = 0.04) -> float:
         return self.random.uniform(low, high)
@@ -140,6 +143,20 @@ class Producer(Sender):
                 self._send("batch", tasks.in_batch, self._seconds(), batch=batch.id)
             if self.random.random() < 0.3:
                 self._send("batch_dies", tasks.in_batch_dies, self._seconds(), batch=batch.id)
+
+    def send_events(self) -> None:
+        """Publish some, of which some were published before."""
+        ids = [uuid.UUID(int=self.random.getrandbits(128), version=4) for _ in range(self.random.randint(1, 4))]
+        if self._events and self.random.random() < AGAIN * len(ids):
+            ids.append(self.random.choice(self._events))
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute(events.PUBLISHED, [ids])
+                publications = [row[0] for row in cursor.fetchall()]
+            bodies = [{"seconds": self._seconds(), "publication": publication} for publication in publications]
+            publish_many([(event_handlers.TOPIC, body) for body in bodies], event_ids=ids)
+        self._events = [*self._events[-50:], *ids]
+        self.tried["events"] += len(ids)
 
     def send_rolled_back(self) -> None:
         """Enqueue in a caller's transaction that ends in nothing."""

@@ -58,8 +58,8 @@ def counted(records: Records) -> Iterator[str]:
     causes = Causes(records.faults, records.runs)
     ran = {(run.id, run.delivery): run for run in records.runs}
     for before, after in _steps(records):
-        if not before.leased:
-            continue
+        if not before.leased or before.id not in records.sent:
+            continue  # what handlers of events do is counted elsewhere
         run = ran.get((before.id, before.delivery))
         if after.place == "delayed" and after.reason == "retry":
             if run is None and not _never_began(records, before):
@@ -78,7 +78,7 @@ def counted(records: Records) -> Iterator[str]:
 
 def _never_began(records: Records, claim: Move) -> bool:
     """A task that the version does not know fails before it runs."""
-    return claim.id in records.sent and records.sent[claim.id].kind == "old_new"
+    return records.sent[claim.id].kind == "old_new"
 
 
 def _may_fail(run: Run, after: Move, causes: Causes) -> bool:

@@ -222,7 +222,7 @@ class RunWorker:
         self._known |= set(found)
         return sorted(found)
 
-    def ready(self, processes: int = 1) -> list[int]:
+    def ready(self, processes: int = 1, seconds: float = PATIENCE) -> list[int]:
         """Wait until so many processes have said that they work, and return their ids."""
 
         def working() -> list[int]:
@@ -231,7 +231,7 @@ class RunWorker:
             there = {pid for (pid,) in execute("SELECT pid FROM pgbus_workers")}
             return children if len(children) == processes and there >= set(children) else []
 
-        return until(working)
+        return until(working, seconds)
 
     def send(self, number: int) -> None:
         self.process.send_signal(number)

@@ -11,7 +11,8 @@ from django_pgbus.queues import wake
 from django_pgbus.streams import logs
 from tests.processes.harness import started
 from tests.processes.server import SETTINGS, own_server
-from tests.storm.streams import SERVER, Plan, Storm, checks
+from tests.storm.stream_books import checks
+from tests.storm.streams import SERVER, Plan, Storm
 from tests.streams.following import nothing_declared
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]

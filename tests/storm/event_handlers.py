@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from typing import Any, Final
 
 from django.db import connection
 
 from django_pgbus import subscribe
+from tests.storm.notes import note
 
 TOPIC: Final = "storm.happened"
 CREATE: Final = """
     CREATE TABLE event_storm_ledger (event uuid NOT NULL, handler text NOT NULL);
     CREATE TABLE event_storm_runs (
-        run bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        run uuid PRIMARY KEY,
         event uuid NOT NULL,
         handler text NOT NULL,
         publication int NOT NULL,
@@ -30,31 +32,29 @@ CREATE: Final = """
     CREATE TABLE event_storm_kills (pid int NOT NULL, after timestamptz NOT NULL, before timestamptz NOT NULL);
 """
 DROP: Final = "DROP TABLE event_storm_ledger, event_storm_runs, event_storm_kills"
+# A reply may be lost, and the row be there.
+BEGAN: Final = """
+    INSERT INTO event_storm_runs (run, event, handler, publication, pid)
+    VALUES (%s::uuid, %s::uuid, %s::text, %s::int, %s::int)
+    ON CONFLICT (run) DO NOTHING
+"""
+ENDED: Final = "UPDATE event_storm_runs SET ended = clock_timestamp() WHERE run = %s::uuid AND ended IS NULL"
 MOST: Final = 100  # attempts: the kills are many
 
 
-def _execute(statement: str, *values: Any) -> Any:
-    with connection.cursor() as cursor:
-        cursor.execute(statement, values)
-        return cursor.fetchone()[0] if cursor.description else None
-
-
 def _books(event: Any, handler: str) -> None:
-    _execute("INSERT INTO event_storm_ledger (event, handler) VALUES (%s::uuid, %s::text)", event.id, handler)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO event_storm_ledger (event, handler) VALUES (%s::uuid, %s::text)", [event.id, handler]
+        )
     time.sleep(event.payload["seconds"])
 
 
 def _notes(event: Any, handler: str) -> None:
-    run = _execute(
-        "INSERT INTO event_storm_runs (event, handler, publication, pid)"
-        " VALUES (%s::uuid, %s::text, %s::int, %s::int) RETURNING run",
-        event.id,
-        handler,
-        event.payload["publication"],
-        os.getpid(),
-    )
+    run = uuid.uuid4()
+    note(BEGAN, run, event.id, handler, event.payload["publication"], os.getpid())
     time.sleep(event.payload["seconds"])
-    _execute("UPDATE event_storm_runs SET ended = clock_timestamp() WHERE run = %s::bigint", run)
+    note(ENDED, run)
 
 
 @subscribe("storm.*", transactional=True, max_attempts=MOST)

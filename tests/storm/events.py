@@ -14,11 +14,9 @@ import signal
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from itertools import zip_longest
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from django.db import transaction
 
@@ -27,33 +25,14 @@ from django_pgbus.events import subscriptions
 from django_pgbus.events.handlers import handlers
 from tests.processes.harness import RunWorker, alive, execute, until, value
 from tests.storm import event_handlers
+from tests.storm.event_books import IDEMPOTENT, PATHS, noted, repeats, wrong
 
 PGBUS: Final = {"VISIBILITY_TIMEOUT": 6, "BACKOFF_BASE": 0.2}
 OPTIONS: Final = ("--processes=2", "--threads=4", "--grace=2")
 CHUNK: Final = 100
 AGAIN: Final = 10  # each so manyth is published once more
 WHOLE: Final = 7  # each so manyth kill takes a worker with all of its processes
-PATHS: Final = {
-    function.__name__: f"{event_handlers.__name__}.{function.__name__}" for function in event_handlers.HANDLERS
-}
-IDEMPOTENT: Final = ("idempotent", "both")
 OPEN: Final = "SELECT (SELECT count(*) FROM pgbus_messages) + (SELECT count(*) FROM pgbus_delayed)"
-
-# What a process had sent before it was killed is executed still, once its session gets a processor.
-LATE: Final = timedelta(seconds=1)
-
-Kill = tuple[int, datetime, datetime]  # process, killed after, killed before
-
-
-class Ran(NamedTuple):
-    """A run that was noted; the number of the publication tells the copies of one event apart."""
-
-    event: Any
-    handler: str
-    publication: int
-    pid: int
-    began: datetime
-    ended: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,9 +173,7 @@ class Storm:
     def read(self) -> None:
         """Read the books."""
         found = self.found
-        runs = [
-            Ran(*row) for row in execute("SELECT event, handler, publication, pid, began, ended FROM event_storm_runs")
-        ]
+        runs = noted()
         kills = execute("SELECT pid, after, before FROM event_storm_kills")
         found.runs, found.cut_short = len(runs), sum(run.ended is None for run in runs)
         found.dead = int(value("SELECT count(*) FROM pgbus_dead_letters"))
@@ -210,75 +187,7 @@ class Storm:
         found.skipped = dict(
             execute("SELECT reason, sum(amount)::int FROM pgbus_event_counts WHERE status = 'skipped' GROUP BY reason")
         )
-        once = Counter(dict.fromkeys(self.published, 1))
-        ledger, archive, done = (
-            _by_handler(execute(statement))
-            for statement in (
-                "SELECT handler, event FROM event_storm_ledger",
-                "SELECT task, event_id FROM pgbus_archive WHERE outcome = 'succeeded'",
-                "SELECT handler, event_id FROM pgbus_processed_events WHERE completed_at IS NOT NULL",
-            )
-        )
-        for name, path in PATHS.items():
-            expected = once if name in IDEMPOTENT else self.published
-            found.wrong += differences(f"{name}: settled", archive[path], expected)
-            if name in {"transactional", "both"}:
-                found.wrong += differences(f"{name}: in the ledger", ledger[name], expected)
-            if name in IDEMPOTENT:
-                found.wrong += differences(f"{name}: completed", done[path], once)
-        if (pending := value("SELECT count(*) FROM pgbus_processed_events WHERE completed_at IS NULL")) > 0:
-            found.wrong.append(f"{pending} claims are pending")
-        if (skips := sum(found.skipped.values())) != (found.messages // len(PATHS) - found.events) * len(IDEMPOTENT):
-            found.wrong.append(f"{skips} skips were counted")
-
-
-def _by_handler(rows: Iterable[tuple[str, Any]]) -> dict[str, Counter[Any]]:
-    found: dict[str, Counter[Any]] = {}
-    for name in (*PATHS, *PATHS.values()):
-        found[name] = Counter()
-    for handler, event in rows:
-        found[handler][event] += 1
-    return found
-
-
-def differences(what: str, got: Counter[Any], expected: Counter[Any]) -> list[str]:
-    """Return each event that is not there as often as it should."""
-    return [
-        f"{what} {got[event]} times instead of {expected[event]}: {event}"
-        for event in got.keys() | expected.keys()
-        if got[event] != expected[event]
-    ]
-
-
-def repeats(runs: Iterable[Ran], kills: Sequence[Kill]) -> tuple[dict[str, int], int, list[str]]:
-    """
-    Return how often runs were repeated by handler, how often one that had its end, and what no kill explains.
-
-    Each copy of an event is for itself, unless the handler is idempotent. A run that another follows, or that has no end,
-    was killed before that: in the middle, or when it had its end and its settlement was not committed yet.
-    """
-    of: dict[tuple[str, Any], list[Ran]] = {}
-    for run in sorted(runs, key=lambda run: run.began):
-        of.setdefault((run.handler, run.event if run.handler in IDEMPOTENT else run.publication), []).append(run)
-    repeated: Counter[str] = Counter()
-    with_an_end = 0
-    unexplained = []
-    for (handler, _), mine in of.items():
-        repeated[handler] += len(mine) - 1
-        for run, following in zip_longest(mine, mine[1:]):
-            if following is None and run.ended is not None:
-                continue
-            with_an_end += run.ended is not None
-            if not _killed_in(run, kills, following):
-                unexplained.append(f"{run} was not killed, and is followed by {following}")
-    return dict(repeated), with_an_end, unexplained
-
-
-def _killed_in(run: Ran, kills: Sequence[Kill], following: Ran | None) -> bool:
-    return any(
-        pid == run.pid and before + LATE >= run.began and (following is None or after <= following.began)
-        for pid, after, before in kills
-    )
+        found.wrong = wrong(self.published)
 
 
 def checks(found: Found) -> dict[str, int]:

@@ -44,7 +44,8 @@ def main() -> int:
 
     from tests.processes.harness import started
     from tests.processes.server import SETTINGS, own_server
-    from tests.storm.streams import SERVER, Plan, Storm, checks
+    from tests.storm.stream_books import checks
+    from tests.storm.streams import SERVER, Plan, Storm
 
     plan = Plan(**vars(options))
     with (

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.storm.events import IDEMPOTENT, Ran, differences, repeats
+from tests.storm.event_books import IDEMPOTENT, Ran, differences, repeats
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
