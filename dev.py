@@ -7,6 +7,7 @@ Set up a development environment and run something in it. Needs Python 3.11 or n
     python3 dev.py lint
     python3 dev.py docs   [arguments of sphinx-build]
     python3 dev.py bench  [arguments of tests/benchmarks/run.py]
+    python3 dev.py evidence [parts of docs/evidence.md to make anew]
     python3 dev.py tox    [arguments of tox]
 
 Everything goes into `.venv` beside this file; what a command needs is installed the first time, and again after a change of
@@ -50,6 +51,7 @@ COMMANDS = {
         {"PGBUS_EMBEDDED": "0"},
     ),
     "bench": ("embedded,pool,orjson", "test", [["python", "tests/benchmarks/run.py"]], {}),
+    "evidence": ("embedded,pool,orjson", "test", [["python", "-m", "tests.evidence.run"]], {}),
     "tox": ("embedded", "tox", [["python", "-m", "tox"]], {"UV_PYTHON_DOWNLOADS": "never"}),
 }
 

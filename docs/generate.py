@@ -860,12 +860,28 @@ each (in the order of their names) and 500 tasks (the busiest) get series of the
 others. Arguments and keys of tasks never appear, nor does a topic."""
 
 
+def evidence() -> str:
+    """Return the promises, and what keeps and shows each."""
+    from tests.evidence import page
+
+    return page.page()
+
+
+def faults() -> str:
+    """Return the faults of other systems, and which test looks for each."""
+    from tests.evidence import faults
+
+    return faults.page()
+
+
 def _signals_page() -> str:
     intro = _docstring(PACKAGE / "signals.py").strip().split("\n\n", 1)[1]
     return f"{SIGNALS_INTRO.format(intro=intro)}\n\n{signals()}"
 
 
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
+    "evidence.md": ("docs/evidence/*.toml, the marks of the tests and what was recorded", evidence),
+    "evidence/faults.md": ("docs/evidence/faults.toml", faults),
     "reference/settings.md": ("django_pgbus/conf.py", lambda: f"{SETTINGS_INTRO}\n\n{settings()}"),
     "reference/signals.md": ("django_pgbus/signals.py and log.py", _signals_page),
     "reference/commands.md": ("django_pgbus/management/commands", lambda: f"{COMMANDS_INTRO}\n\n{commands()}"),

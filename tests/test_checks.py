@@ -207,6 +207,7 @@ def test_autocommit_off(alias):
     assert "woken by polling only" in found()["pgbus.W009"]
 
 
+@pytest.mark.proves("no-common-transaction-is-said")
 def test_transactional_tasks_and_models_elsewhere(settings, monkeypatch):
     monkeypatch.setattr(task_checks, "transactional_paths", {"shop.tasks.pay"})
     assert found() == {}

@@ -61,6 +61,7 @@ def test_every_state_stands_in_it_the_newest_first(places: Places, admin_client:
     assert found(admin_client) == sorted((job.pk for job in jobs), reverse=True)
 
 
+@pytest.mark.proves("whatever-waits-says-why")
 def test_each_says_why_it_waits(admin_client: Client) -> None:
     QueueState.objects.create(queue="paused", paused_at=rows.now(), paused_by="anna")
     worker = rows.a_worker(queues="default,paused: 10")

@@ -153,6 +153,7 @@ def asked(client: Client) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.proves("pages-are-bounded")
 @pytest.mark.slow
 def test_twenty_thousand_rows_take_as_many_queries_as_ten(admin_client: Client) -> None:
     rows.a_worker()
@@ -181,6 +182,7 @@ def slow(*args: Any, **kwargs: Any) -> Any:
         cursor.execute("SELECT pg_sleep(10)")
 
 
+@pytest.mark.proves("pages-are-bounded")
 def test_a_page_that_takes_too_long_says_so(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "PATIENCE", 50)
     monkeypatch.setattr(reading, "PATIENCE", 1_000)

@@ -332,6 +332,7 @@ def test_a_button_stands_only_where_it_means_something(places: Places, admin_cli
         assert {name for name in ("discard", "hand_back", "run_now", "redrive") if f"/{name}/" in text} == offered
 
 
+@pytest.mark.proves("no-decision-without-its-log-entry")
 def test_without_its_log_entry_nothing_is_done(
     places: Places, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,6 +147,7 @@ def of_admin() -> list[Page]:
     return [page for page in every_page() if page.address.startswith("/admin/") and page.status == 200]
 
 
+@pytest.mark.proves("nothing-from-outside-is-markup")
 def test_on_every_page(client: Client) -> None:
     told = {}
     for page in of_admin():
@@ -183,6 +184,7 @@ def test_in_what_is_asked_for(client: Client) -> None:
             harmless(client, f"{path}?{asked}", status={200, 400})
 
 
+@pytest.mark.proves("nothing-from-outside-is-markup")
 def test_in_what_a_decision_tells_and_the_log_keeps(client: Client) -> None:
     for page in of_admin():
         if page.name.split()[0].endswith(("_changelist", "_change", "_history", "_entry")) or "pgbus" not in page.name:

@@ -203,6 +203,7 @@ def test_release_frees_what_waits_and_lets_in_the_next(admin_client: Client) -> 
     assert logged() == [("semaphore", "a", "1 slot was released.")]
 
 
+@pytest.mark.proves("release-spares-who-runs")
 def test_release_of_a_running_holder_needs_the_sterner_text(admin_client: Client) -> None:
     first, second = enqueue(one, "a"), enqueue(one, "a")
     old = run()
@@ -240,6 +241,7 @@ def test_what_began_to_run_since_the_plain_text_keeps_its_slot(admin_client: Cli
     assert state(second) == "ready"
 
 
+@pytest.mark.proves("release-spares-who-runs")
 def test_another_run_than_the_one_confirmed_keeps_its_slot(admin_client: Client) -> None:
     enqueue(one, "a")
     second = enqueue(one, "a")
@@ -334,6 +336,7 @@ def test_discard_lock_lets_in_who_waits_for_the_key(admin_client: Client) -> Non
     assert state(second) == "ready"
 
 
+@pytest.mark.proves("a-lock-is-discarded-as-shown")
 def test_the_lock_of_another_job_than_the_one_shown_stays(admin_client: Client) -> None:
     first = enqueue(unique, "a")
     url = address("discard_lock", key="a", job=first)
@@ -414,6 +417,7 @@ def confirm_without_asking(client: Client, url: str) -> Any:
     return client.post(url, {"post": "yes"}, follow=True)
 
 
+@pytest.mark.proves("no-decision-without-its-log-entry")
 def test_without_its_log_entry_nothing_is_done(admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     enqueue(one, "a")
     second, lock = enqueue(one, "a"), enqueue(unique, "a")

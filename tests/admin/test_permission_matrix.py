@@ -239,6 +239,7 @@ def every(seeded: list[Page], db: None) -> Iterator[list[Page]]:
 # --- the matrix ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("every-decision-needs-its-permission")
 @pytest.mark.parametrize("who", Who)
 def test_every_page_answers_each_method_as_its_rule_says_and_changes_nothing(who: Who, every: list[Page]) -> None:
     person, before, wrong = Person(who), contents(), []
@@ -272,6 +273,7 @@ def test_a_confirmed_decision_is_carried_out_only_for_those_who_may(who: Who, ev
     assert wrong == [], "\n".join(map(str, wrong))
 
 
+@pytest.mark.proves("every-decision-needs-its-permission")
 def test_a_decision_takes_both_permissions_and_no_more(every: list[Page]) -> None:
     person, wrong = Person(Who.STAFF), []
     for page in decisions(every):
@@ -297,6 +299,7 @@ def test_without_its_token_no_post_reaches_a_page(every: list[Page]) -> None:
     assert contents() == before
 
 
+@pytest.mark.proves("nothing-happens-before-the-confirmation")
 def test_a_parameter_of_the_address_confirms_nothing(every: list[Page]) -> None:
     person, about = Person(Who.SUPERUSER), decisions(every)
     before = contents()

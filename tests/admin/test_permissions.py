@@ -179,6 +179,7 @@ def test_whoever_has_just_the_permissions_of_a_page_may_open_it(
     assert response.status_code == (302 if (model, view) == ("queuestate", "change") else 200)
 
 
+@pytest.mark.proves("nothing-happens-before-the-confirmation")
 @pytest.mark.parametrize(("model", "view"), urls())
 def test_only_a_post_to_a_decision_changes_anything(
     model: str, view: str, places: Places, admin_client: Client
@@ -196,6 +197,7 @@ def test_only_a_post_to_a_decision_changes_anything(
     assert dump() == before
 
 
+@pytest.mark.proves("nothing-happens-before-the-confirmation")
 @pytest.mark.parametrize(("model", "view"), DECISIONS)
 def test_a_decision_without_its_token_is_refused(model: str, view: str, places: Places, admin_user: Any) -> None:
     before = dump()

@@ -27,6 +27,7 @@ def visited(rows: int) -> dict[str, Visit]:
     return found
 
 
+@pytest.mark.proves("pages-are-bounded")
 @pytest.mark.timeout(300)
 @pytest.mark.django_db
 def test_every_page_answers_and_asks_as_often_over_many_rows() -> None:

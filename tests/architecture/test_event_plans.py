@@ -175,6 +175,7 @@ def published(topics):
     }
 
 
+@pytest.mark.proves("publishing-looks-at-what-may-match")
 @pytest.mark.parametrize("number", [1, CHUNK])
 @pytest.mark.parametrize("fill", PATTERNS)
 @pytest.mark.parametrize("state", STATES)
@@ -185,6 +186,7 @@ def test_publishing_finds_its_subscriptions_by_their_ends(planner, state, fill, 
     assert {columns for _, columns in planner.do(scans, found, "pgbus_subscriptions")} == {"prefix, suffix"}
 
 
+@pytest.mark.proves("publishing-looks-at-what-may-match")
 @pytest.mark.parametrize("state", STATES)
 def test_of_ten_thousand_subscriptions_only_those_that_fit_are_looked_at(planner, state):
     """Counted in the run itself: rows that the index gave and the regular expression judged."""

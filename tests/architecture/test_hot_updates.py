@@ -29,6 +29,7 @@ def updates(worker):
     return execute("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'pgbus_messages'")[0]
 
 
+@pytest.mark.proves("claims-and-beats-are-hot-updates")
 def test_claims_and_beats_are_hot_updates():
     line = Line()
     with sessions() as worker:
@@ -56,6 +57,7 @@ def test_without_the_room_on_each_page_they_are_not():
     assert hot_claims / claims < 0.5
 
 
+@pytest.mark.proves("claims-and-beats-are-hot-updates")
 def test_no_index_of_the_line_holds_what_a_claim_or_a_beat_changes():
     """In an index, in its expressions or in its condition, each of these would end HOT updates."""
     with connection.cursor() as cursor:

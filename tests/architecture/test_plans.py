@@ -137,6 +137,7 @@ def pinned(name):
         execute("SET search_path = pgbus_plans, public")
 
 
+@pytest.mark.proves("a-claim-reads-what-it-takes")
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_the_plan_uses_the_indexes_and_sorts_nothing_under_locks(planner, name):
     assert planner.do(pinned, name) == []

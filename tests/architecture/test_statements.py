@@ -63,11 +63,13 @@ def test_every_parameter_is_cast(name: str) -> None:
     assert not uncast, "server-side binding cannot know the type"
 
 
+@pytest.mark.proves("the-databases-clock")
 @pytest.mark.parametrize("name", NAMES)
 def test_conditions_use_a_clock_that_keeps_the_index(name: str) -> None:
     assert not re.search(r"(?<!SELECT )\b(clock_timestamp|now)\(\)", STATEMENTS[name].sql)
 
 
+@pytest.mark.proves("every-statement-finds-its-rows-by-an-index")
 @pytest.mark.parametrize("name", NAMES)
 def test_multi_row_locks_are_ordered_or_skip(name: str) -> None:
     text = re.sub(r"--[^\n]*", "", STATEMENTS[name].sql)

@@ -95,6 +95,7 @@ def whole(plan, above):
         yield from whole(child, (*above, plan["Node Type"]))
 
 
+@pytest.mark.proves("every-statement-finds-its-rows-by-an-index")
 @pytest.mark.parametrize("name", sorted(STATEMENTS.keys() - OTHERS))
 def test_it_finds_its_rows_by_an_index(planner, name):
     assert planner.do(read_whole, STATEMENTS[name].sql) == []

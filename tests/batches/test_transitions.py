@@ -330,6 +330,7 @@ def test_what_was_archived_still_says_of_which_batch_it_was():
     assert Archived.objects.get(id=member.id).batch_id == member.batch.id
 
 
+@pytest.mark.proves("settled-in-one-transaction")
 def test_a_settlement_that_is_rolled_back_counts_nothing():
     member = Member().claimed()
     with pytest.raises(ZeroDivisionError), transaction.atomic():

@@ -165,6 +165,7 @@ def test_unused_semaphores_are_forgotten_a_batch_at_a_time(monkeypatch):
     assert slots() == {used: 1}
 
 
+@pytest.mark.proves("a-hot-key-costs-the-same")
 def test_an_enqueue_costs_no_more_however_many_are_parked(django_assert_max_num_queries):
     """One statement to store it, one to look: a full key is no reason to lock anything."""
     enqueue(one, "a")
@@ -174,6 +175,7 @@ def test_an_enqueue_costs_no_more_however_many_are_parked(django_assert_max_num_
         one.enqueue("a")
 
 
+@pytest.mark.proves("a-plain-task-pays-for-nothing-else")
 def test_a_task_without_constraints_costs_nothing_more(django_assert_num_queries):
     noop.enqueue()
     with django_assert_num_queries(1):

@@ -40,6 +40,7 @@ from tests.line import (
 pytestmark = COMMITTED
 
 
+@pytest.mark.proves("at-most-n-hold-a-slot")
 def test_after_an_enqueue_a_task_is_ready_with_a_slot_or_parked():
     first, second = enqueue(one, "a"), enqueue(one, "a")
     assert (state(first), state(second)) == ("ready", "parked")
@@ -91,6 +92,7 @@ def test_a_dead_letter_frees_its_slot():
     assert (state(first), state(second)) == ("dead", "ready")
 
 
+@pytest.mark.proves("a-snooze-costs-no-attempt")
 def test_a_snooze_gives_the_slot_back_and_parks_until_it_is_due():
     first, second = enqueue(one, "a"), enqueue(one, "a")
     delivery = run()
@@ -118,6 +120,7 @@ def test_a_discarded_task_frees_its_slot():
     assert state(second) == "ready"
 
 
+@pytest.mark.proves("a-discard-settles-or-marks")
 def test_a_discarded_parked_task_is_settled_at_once():
     enqueue(one, "a")
     second = enqueue(one, "a")
@@ -138,6 +141,7 @@ def test_a_task_that_is_not_due_is_no_candidate_and_holds_no_slot():
     assert state(later) == "ready"
 
 
+@pytest.mark.proves("the-limit-is-checked-again-at-pick-up")
 def test_a_delivery_whose_slot_is_gone_is_parked_once_more_and_costs_no_attempt():
     first = enqueue(one, "a")
     Slot.objects.update(message_id=-1)  # somebody else holds the only place
@@ -172,6 +176,7 @@ def test_discard_drops_at_enqueue_and_nothing_remains():
     assert state(first) == "succeeded"
 
 
+@pytest.mark.proves("refusal-leaves-the-transaction-usable")
 def test_raise_says_which_key_and_leaves_the_callers_transaction_usable():
     with transaction.atomic():
         enqueue(one_or_error, "a")
@@ -182,6 +187,7 @@ def test_raise_says_which_key_and_leaves_the_callers_transaction_usable():
     assert Message.objects.count() == 2
 
 
+@pytest.mark.proves("decided-at-enqueue-under-the-lock")
 def test_raise_counts_who_is_parked():
     first = enqueue(one_or_error, "a")
     Slot.objects.all().delete()
@@ -201,6 +207,7 @@ def test_raise_counts_who_is_parked():
         one_or_error.enqueue("a")
 
 
+@pytest.mark.proves("key-and-slot-with-the-task")
 def test_a_rollback_leaves_nothing():
     with pytest.raises(ZeroDivisionError), transaction.atomic():
         enqueue(one, "a")
@@ -220,6 +227,7 @@ def test_a_bulk_enqueue_has_an_outcome_for_each_row():
     assert [isinstance(result, ConcurrencyLimitExceeded) for result in results] == [False, True, False]
 
 
+@pytest.mark.proves("a-silent-holder-is-presumed-dead")
 def test_a_running_holder_that_falls_silent_is_presumed_dead():
     first, second = enqueue(one, "a"), enqueue(one, "a")
     delivery = run()
@@ -237,6 +245,7 @@ def test_a_running_holder_that_falls_silent_is_presumed_dead():
     assert state(first) == "parked"
 
 
+@pytest.mark.proves("a-silent-holder-is-presumed-dead")
 def test_a_holder_that_beats_is_never_presumed_dead():
     first = enqueue(one, "a")
     run()
@@ -255,6 +264,7 @@ def test_release_leaves_a_running_holder_its_slot_unless_told():
     assert succeed(delivery) == set()
 
 
+@pytest.mark.proves("discard-takes-only-what-was-shown")
 def test_discard_parked_settles_only_what_was_shown():
     enqueue(one, "a")
     shown, since = [enqueue(one, "a"), enqueue(one, "a")], enqueue(one, "a")
@@ -287,6 +297,7 @@ def test_a_redrive_under_raise_says_why_it_cannot():
     assert state(first) == "dead"
 
 
+@pytest.mark.proves("a-changed-limit-is-honoured")
 def test_a_raised_limit_is_honoured_for_rows_already_parked(monkeypatch):
     ids = [enqueue(one, "a") for _ in range(3)]
     changed = {"limit": one.limit.__class__(to=2, key=one.limit.key)}
@@ -314,6 +325,7 @@ def test_a_removed_limit_lets_everybody_go(monkeypatch):
 def _plain(key, *args): ...
 
 
+@pytest.mark.proves("a-changed-limit-is-honoured")
 def test_a_task_gone_from_the_code_keeps_its_stored_limit(monkeypatch):
     ids = [enqueue(one, "a") for _ in range(2)]
     from tests import constrained
@@ -332,6 +344,7 @@ def test_a_duration_is_never_shorter_than_a_lease_and_a_beat():
     assert slot.leased_until - slot.taken_at >= timedelta(seconds=39)
 
 
+@pytest.mark.proves("pause-holds-within-a-poll")
 def test_a_paused_queue_is_passed_over():
     enqueue(one, "a")
     stopped = int(one.using(queue_name="slow").enqueue("a").id)

@@ -347,6 +347,7 @@ def lapse_all() -> None:
     )
 
 
+@pytest.mark.proves("at-most-n-hold-a-slot")
 @COMMITTED
 @pytest.mark.races
 @pytest.mark.timeout(3600)

@@ -451,6 +451,7 @@ def test_a_redrive_under_raise_has_its_slot_or_stays(strategy: str) -> None:
     assert state(job.id) == "dead"
 
 
+@pytest.mark.proves("parked-never-ages-out")
 def test_a_parked_row_carries_all_that_the_message_had() -> None:
     """Errors, suspicion and the time it was enqueued come back with it."""
     with Batch():

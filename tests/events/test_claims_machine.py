@@ -329,6 +329,7 @@ class Machine(RuleBasedStateMachine):
         assert self.published <= set(self.done) | self.given_up
 
 
+@pytest.mark.proves("an-idempotent-handler-runs-once")
 @COMMITTED
 @pytest.mark.races
 @pytest.mark.timeout(3600)

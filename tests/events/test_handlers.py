@@ -372,6 +372,7 @@ class TestRunning:
             (outcome,) = run_all()
             assert (type(outcome), outcome.result) == (Success, "null")
 
+    @pytest.mark.proves("each-handler-has-its-own-copy")
     def test_one_handler_s_failure_repeats_only_itself(self):
         publish("examples.chain.second")
         publish("examples.fails")

@@ -95,6 +95,7 @@ def test_nothing_is_asked_of_the_database_for_no_event():
     assert not queries.captured_queries
 
 
+@pytest.mark.proves("each-handler-has-its-own-copy")
 def test_a_handler_gets_one_copy_however_many_of_its_patterns_match():
     subscriptions.declare([a_handler("nowhere.once", "#", "orders.#", "*.created", "orders.created", "#.created.#")])
     assert publish("orders.created") == 1
@@ -126,6 +127,7 @@ def test_only_copies_for_idempotent_handlers_are_marked_as_such():
 # --- the caller's transaction -------------------------------------------------------------------------
 
 
+@pytest.mark.proves("publish-in-the-callers-transaction")
 def test_rolled_back_nothing_was_published():
     many_handlers(2, "orders")
     with pytest.raises(ZeroDivisionError), transaction.atomic():
@@ -147,6 +149,7 @@ def test_rolled_back_to_a_savepoint_the_rest_stays():
     assert [payload(copy) for copy in copies()] == ["before", "before", "after", "after"]
 
 
+@pytest.mark.proves("publish-in-the-callers-transaction")
 @COMMITTED
 def test_nobody_sees_it_before_the_commit():
     many_handlers(1, "orders")
@@ -302,6 +305,7 @@ def test_after_a_handler_has_run_nothing_is_inherited_any_more():
 # --- for nobody ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("what-is-skipped-or-met-nobody-is-counted")
 def test_what_meets_no_handler_is_told_and_counted():
     unrouted, _keep = heard(signals.event_unrouted)
     published, _also = heard(signals.event_published)

@@ -70,6 +70,7 @@ def _written(parked: float, oldest: float, slots: float, at_limit: float) -> Num
     return number[0], words.age(oldest), number[1], number[2]
 
 
+@pytest.mark.proves("the-same-numbers-everywhere")
 def test_everybody_shows_the_same(admin_client: Client) -> None:
     for key, capacity in (("a", 1), ("b", 2), ("c", 1)):
         rows.a_limit(key, capacity)

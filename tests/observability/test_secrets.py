@@ -102,6 +102,7 @@ def test_whatever_became_of_it_is_there(told: list[str]) -> None:
     assert RunCount.objects.exists()
 
 
+@pytest.mark.proves("secrets-stay-out-of-sight")
 def test_what_is_stored_of_failures_does_not_hold_it(told: list[str]) -> None:
     for table in TABLES:
         for job in table.objects.all():
@@ -122,6 +123,7 @@ def test_it_is_in_no_span(told: list[str], spans: Spans) -> None:
     assert not leaks(told_by_spans(spans.all()), "spans")
 
 
+@pytest.mark.proves("secrets-stay-out-of-sight")
 def test_it_is_on_no_page(told: list[str]) -> None:
     client = Client()
     client.force_login(get_user_model().objects.create_superuser("ann"))
@@ -148,6 +150,7 @@ def test_it_is_in_no_number_of_monitors(told: list[str], settings: Any, minute: 
     assert not leaks(f"{minute.gauges}{minute.counters}", "AppSignal")
 
 
+@pytest.mark.proves("secrets-stay-out-of-sight")
 @pytest.mark.parametrize("allowed", [False, True])
 @pytest.mark.parametrize("asked", [False, True])
 def test_no_tool_of_the_mcp_server_tells_it(told: list[str], settings: Any, allowed: bool, asked: bool) -> None:

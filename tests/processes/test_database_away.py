@@ -39,6 +39,7 @@ def lost(worker: RunWorker) -> list[str]:
     return [line.partition(" The ")[2].partition(" lost")[0] for line in lines]
 
 
+@pytest.mark.proves("the-worker-outlives-the-database")
 def test_an_outage_is_said_once_survived_and_over_two_seconds_after_the_database_is_back(server, runworker_there):
     worker = runworker_there("--threads=2", pgbus={"VISIBILITY_TIMEOUT": 30})
     (child,) = worker.ready()
@@ -117,6 +118,7 @@ def test_while_the_database_is_away_a_worker_obeys(server, runworker_there):
 # --- single connections -------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("the-worker-outlives-the-database")
 @COMMITTED
 def test_a_lost_listening_session_is_replaced_and_what_was_missed_is_looked_for(runworker):
     # Polls come half a minute apart: whatever starts at once was heard, or found by the look after the loss.

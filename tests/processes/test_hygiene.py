@@ -80,6 +80,7 @@ def test_what_an_async_job_leaves_behind_is_not_there_for_the_next(runworker, al
     assert worker.stop() == 0
 
 
+@pytest.mark.proves("connections-and-memory-stay")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "more"),
@@ -114,6 +115,7 @@ def test_ten_thousand_jobs_on_four_threads_take_no_more_connections_and_memory_t
     assert worker.stop() == 0
 
 
+@pytest.mark.proves("connections-and-memory-stay")
 def test_a_pool_survives_the_jobs_and_gets_its_connections_back(runworker):
     pytest.importorskip("psycopg_pool")
     pool = {"min_size": 1, "max_size": 2, "timeout": 5}
@@ -143,6 +145,7 @@ def test_a_pool_survives_the_jobs_and_gets_its_connections_back(runworker):
     assert worker.stop() == 0
 
 
+@pytest.mark.proves("connections-and-memory-stay")
 def test_with_conn_max_age_0_an_idle_worker_keeps_no_connection_of_its_jobs(runworker):
     worker = runworker("--threads=4", database_more={"CONN_MAX_AGE": 0, "OPTIONS": {"pool": False}})
     worker.ready()

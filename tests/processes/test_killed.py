@@ -34,6 +34,7 @@ def reported(name: str) -> None:
     until(lambda: runs(name, "began") and database_time() - when(name, "began", "max") > 0.1)
 
 
+@pytest.mark.proves("a-killed-process-is-reaped-at-once")
 def test_what_a_killed_process_held_is_back_at_once_and_the_process_is_replaced(runworker):
     worker = runworker("--threads=1", pgbus={"VISIBILITY_TIMEOUT": 60})
     (child,) = worker.ready()
@@ -99,6 +100,7 @@ def test_without_a_supervisor_a_job_that_outlasts_the_grace_runs_again_after_its
     assert second.stop() == 0
 
 
+@pytest.mark.proves("a-lapsed-lease-is-found")
 def test_when_everything_is_killed_the_jobs_run_again_after_the_lease(runworker):
     lease = 4.0
     pgbus = {"VISIBILITY_TIMEOUT": lease}

@@ -40,6 +40,7 @@ POISON = [
 ]
 
 
+@pytest.mark.proves("poison-becomes-a-dead-letter")
 def test_poison_dead_letters_with_its_reason_and_the_next_job_runs_at_once(runworker):
     worker = runworker("--threads=1", pgbus={"MAX_ATTEMPTS": 2, "BACKOFF_BASE": 0.2})
     children = worker.ready()

@@ -84,6 +84,7 @@ def test_delayed_jobs_start_when_they_are_due(runworker):
     assert worker.stop() == 0
 
 
+@pytest.mark.proves("pause-holds-within-a-poll")
 def test_a_paused_queue_rests_within_a_second_and_goes_on_when_resumed(runworker):
     worker = runworker("--processes=2", "--threads=2")
     worker.ready(2)

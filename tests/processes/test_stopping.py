@@ -57,6 +57,7 @@ def test_a_running_job_finishes_and_what_was_buffered_goes_back_without_an_attem
     print("deliveries of what was buffered:", sorted(delivery for delivery, *_ in left))
 
 
+@pytest.mark.proves("a-stop-costs-no-attempt")
 def test_a_sync_job_that_ignores_the_grace_goes_back_once_its_process_is_gone(runworker):
     worker = runworker("--threads=1", "--grace=0.5")
     worker.ready()
@@ -78,6 +79,7 @@ def test_a_sync_job_that_ignores_the_grace_goes_back_once_its_process_is_gone(ru
     assert archived(job.id)["attempts"] == 1
 
 
+@pytest.mark.proves("a-stop-costs-no-attempt")
 @pytest.mark.parametrize("cleans", [0.0, 1.0])
 def test_an_async_job_is_cancelled_and_goes_back_once_it_has_stopped(runworker, cleans):
     worker = runworker("--grace=0.2")

@@ -23,6 +23,7 @@ from tests.processes.harness import (
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True, available_apps=["django_pgbus"])]
 
 
+@pytest.mark.proves("the-delivery-number-fences")
 def test_what_a_suspended_process_held_is_taken_over_and_its_own_results_are_refused(runworker):
     pgbus = {"VISIBILITY_TIMEOUT": 3}
     first = runworker("--threads=2", "--worker-id=first", pgbus=pgbus)
@@ -58,6 +59,7 @@ RUNNING = """
 """
 
 
+@pytest.mark.proves("a-superseded-run-frees-nothing")
 def test_a_limited_run_that_comes_back_from_a_suspension_is_fenced_out_and_the_limit_is_one_again(runworker):
     """
     `to=1`, and its holder stands still for longer than lease and slot: another takes its place, alone.

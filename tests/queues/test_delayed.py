@@ -28,6 +28,7 @@ def test_a_delay_counts_from_the_databases_clock():
     assert due_in(id) == pytest.approx(90, abs=0.001)
 
 
+@pytest.mark.proves("the-databases-clock")
 @pytest.mark.parametrize("off", [timedelta(minutes=-10), timedelta(minutes=10)])
 def test_a_host_whose_clock_is_wrong_changes_nothing(off):
     with time_machine.travel(datetime.now(UTC) + off):

@@ -81,6 +81,7 @@ def test_the_older_transaction_takes_the_lower_position(line, ending):
     assert found == ([id] if ending == "commit" else [])
 
 
+@pytest.mark.proves("found-without-a-wake-up")
 @pytest.mark.parametrize("first", ["older", "newer"])
 def test_two_overlapping_transactions_and_the_newer_one_takes_the_lower_position(line, first):
     """A has the older transaction id and B the newer; B takes 1 and A takes 2."""
@@ -105,6 +106,7 @@ def test_two_overlapping_transactions_and_the_newer_one_takes_the_lower_position
         assert claim_one(line=line).id == ids[second]
 
 
+@pytest.mark.proves("found-without-a-wake-up")
 def test_a_proof_is_kept_while_newer_transactions_overlap(line):
     """A mark that a newer one replaced would never be proven while each look meets an open transaction."""
     put()
@@ -198,6 +200,7 @@ def test_a_bound_by_the_snapshots_xmax_would_lose_a_message(line, monkeypatch):
         pytest.skip("somebody else on this server ends transactions all the time")
 
 
+@pytest.mark.proves("transaction-id-before-position")
 def test_a_place_taken_before_the_transaction_id_would_be_lost(line):
     """Why the default of `position` asks for the transaction id first."""
     with sessions() as a:
@@ -211,6 +214,7 @@ def test_a_place_taken_before_the_transaction_id_would_be_lost(line):
     assert claim(line) == []
 
 
+@pytest.mark.proves("transaction-id-before-position")
 def test_every_way_into_the_line_takes_its_transaction_id_before_its_position():
     """`pg_current_xact_id_if_assigned()` evaluated beside the position: it is there already, whoever inserts."""
     default = execute(

@@ -47,6 +47,7 @@ def nobody_looks_again_after_the_lock(monkeypatch):
 # --- the last two -------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("a-batch-ends-once")
 @fails_if(
     without("batches.LOCK_UNFINISHED", "FOR UPDATE SKIP LOCKED"), without("batches.LOCK_UNFINISHED", "SKIP LOCKED")
 )
@@ -85,6 +86,7 @@ def test_a_member_that_ends_while_the_batch_is_locked_is_found_by_who_locked_it(
     assert (done, called()) == ([{second.id}], ENDED)
 
 
+@pytest.mark.proves("a-batch-ends-once")
 def test_each_of_two_uncommitted_settlements_leaves_the_end_to_the_later():
     _batch, (first, second) = opened()
     with sessions(2) as (ann, bob):
@@ -98,6 +100,7 @@ def test_each_of_two_uncommitted_settlements_leaves_the_end_to_the_later():
     assert called() == ENDED
 
 
+@pytest.mark.proves("a-batch-ends-once")
 def test_twenty_members_that_end_at_the_same_instant_end_it_once():
     batch, deliveries = opened(20)
     start = threading.Barrier(20)
@@ -332,6 +335,7 @@ def test_a_dead_letter_redriven_while_its_batch_ends_counts_once():
     assert (batch.progress().succeeded, batch.progress().failed, called()) == (1, 1, {"finish": 1, "failure": 1})
 
 
+@pytest.mark.proves("key-and-slot-with-the-task")
 def test_a_caller_that_rolls_back_has_added_nothing():
     batch, deliveries = opened(1)
     with pytest.raises(ZeroDivisionError), transaction.atomic():
@@ -398,6 +402,7 @@ def steps_of(call, *args) -> int:
     return steps
 
 
+@pytest.mark.proves("a-batch-ends-once")
 def test_killed_between_any_two_steps_of_the_end_it_ends_once():
     _, deliveries = opened()
     steps = steps_of(settle_all, deliveries)

@@ -22,6 +22,7 @@ def shorten(*ids):
     )
 
 
+@pytest.mark.proves("a-beat-is-one-statement")
 def test_it_waits_for_nobody_and_calls_nobody_superseded_who_is_only_locked():
     first, second = put(2)
     locked, free = claim()
@@ -57,6 +58,7 @@ def test_a_person_who_reads_for_update_is_not_kept_waiting_by_keys():
         person.commit()
 
 
+@pytest.mark.proves("a-beat-is-one-statement")
 def test_one_statement_for_however_many():
     put(50)
     held = holding(*claim())

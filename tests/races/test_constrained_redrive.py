@@ -33,6 +33,7 @@ def redrive(*ids):
     return lifecycle.redrive(ids)
 
 
+@pytest.mark.proves("a-redrive-takes-key-and-slot-again")
 @fails_if(without("LOCK_DEAD", "FOR UPDATE OF letter"))
 def test_two_who_redrive_and_it_is_there_once():
     id = dead(one, "a")
@@ -69,6 +70,7 @@ def test_an_enqueue_waits_for_a_redrive_that_takes_its_key(end):
     assert state(id) == ("ready" if end == "commits" else "dead")
 
 
+@pytest.mark.proves("a-redrive-takes-key-and-slot-again")
 @pytest.mark.parametrize("end", ["commits", "rolls back"])
 @fails_if(without(*LETS_ALL_IN))
 def test_a_redrive_waits_for_an_enqueue_that_takes_its_key(end):

@@ -64,6 +64,7 @@ def through_everything_twice():
     assert numbers == sorted(set(numbers)), numbers
 
 
+@pytest.mark.proves("the-number-only-rises")
 def test_delivery_numbers_only_ever_rise():
     through_everything_twice()
 
@@ -90,6 +91,7 @@ def test_attempts_are_counted_apart_from_deliveries(way, attempts):
     assert (delivery.delivery > 1, delivery.attempts) == (True, attempts + 1)
 
 
+@pytest.mark.proves("a-stop-costs-no-attempt")
 def test_five_deploys_over_one_long_job_do_not_use_up_its_attempts():
     put()
     for _ in range(5):
@@ -98,6 +100,7 @@ def test_five_deploys_over_one_long_job_do_not_use_up_its_attempts():
     assert (delivery.attempts, delivery.errors) == (1, None)
 
 
+@pytest.mark.proves("failures-end-as-dead-letters")
 def test_the_history_goes_wherever_the_task_goes_and_keeps_the_last_ten():
     (id,) = put()
     for _ in range(12):

@@ -61,6 +61,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.proves("a-discard-settles-or-marks")
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_marked_run_is_discarded_however_it_ends(ending):
     (id,) = put()
@@ -72,6 +73,7 @@ def test_a_marked_run_is_discarded_however_it_ends(ending):
     assert not Message.objects.exists()
 
 
+@pytest.mark.proves("a-discard-settles-or-marks")
 def test_a_marked_run_that_succeeds_all_the_same_has_succeeded():
     (id,) = put()
     delivery = claim_one()

@@ -31,6 +31,7 @@ def test_what_is_due_already_goes_into_the_line_at_once(due):
     assert claim_one().id == id
 
 
+@pytest.mark.proves("due-tasks-are-moved-once")
 def test_due_exactly_now_is_due():
     """The instant itself counts: `<=`, by the clock of the statement."""
     id = later()
@@ -40,12 +41,14 @@ def test_due_exactly_now_is_due():
     assert state(id) == "ready"
 
 
+@pytest.mark.proves("due-tasks-are-moved-once")
 def test_one_moment_before_is_not():
     id = later()
     assert lifecycle.move_due(["default"]) == []
     assert state(id) == "delayed"
 
 
+@pytest.mark.proves("due-tasks-are-moved-once")
 def test_two_movers_take_different_rows():
     ids = [later() for _ in range(6)]
     make_due(*ids)

@@ -328,6 +328,7 @@ def test_what_vanishes_each_time_it_is_looked_at_is_asked_for_again(monkeypatch)
     assert state(duplicate.id) == "running"
 
 
+@pytest.mark.proves("a-silent-claim-is-taken-over-after-its-holder")
 @fails_if(nobody_is_fenced_out)
 def test_a_silent_claim_is_taken_over_once_its_holder_is_fenced_out():
     event, holder, duplicate = silent_holder_and_duplicate()
@@ -359,6 +360,7 @@ def test_a_live_claim_of_another_message_lets_the_duplicate_be_skipped():
     comes_to_one_run(event, [holder])
 
 
+@pytest.mark.proves("the-only-copy-is-never-skipped")
 @fails_if(its_only_copy_is_a_duplicate)
 def test_the_only_copy_of_an_event_is_never_skipped_for_its_own_claim():
     """Redelivered while its claim is live, it waits for the end of that lease, and no attempt counts."""
@@ -401,6 +403,7 @@ def test_what_is_completed_is_skipped(known):
 # --- two takers ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("an-idempotent-handler-runs-once")
 @fails_if(at_the_same_time(ANYBODYS, ITS_MESSAGE_MAY_BE_LEASED))
 def test_of_two_who_take_over_an_abandoned_claim_one_wins():
     event, _, first, second = silent_holder_and_duplicate(2)
@@ -466,6 +469,7 @@ def test_the_redelivered_message_and_a_duplicate_want_the_silent_claim_and_one_h
     comes_to_one_run(event, [one])
 
 
+@pytest.mark.proves("a-silent-claim-is-taken-over-after-its-holder")
 @fails_if(at_the_same_time(nobody_is_fenced_out, ITS_MESSAGE_MAY_BE_LEASED))
 def test_a_claim_is_not_taken_over_from_a_holder_that_was_not_fenced_out():
     """Its message is locked: it is about to be settled, and what can be seen of its lease is old."""
@@ -518,6 +522,7 @@ def test_a_silent_holder_that_ends_first_has_ended(end):
 # --- clocks and beats ---------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("the-databases-clock")
 @pytest.mark.parametrize("minutes", [-10, 10])
 def test_hosts_whose_clocks_are_ten_minutes_apart_agree(minutes):
     event, holder, duplicate, third = holder_and_duplicate(2)
@@ -551,6 +556,7 @@ def test_a_claim_made_by_a_host_with_a_wrong_clock_lapses_when_it_should(minutes
     comes_to_one_run(event, [duplicate])
 
 
+@pytest.mark.proves("the-only-copy-is-never-skipped")
 @pytest.mark.parametrize("since", range(0, 10, 3))
 def test_with_the_slowest_legal_beat_a_crash_loses_nothing_and_nobody_is_doubled(since, settings):
     """Beats at a third of the lease, the crash at any time after the last one: silent when the lease ends, not before."""
@@ -839,6 +845,7 @@ def test_a_crash_within_the_pick_up_leaves_nothing_of_it():
     comes_to_one_run(event)
 
 
+@pytest.mark.proves("settled-in-one-transaction")
 def test_a_crash_before_the_completion_is_committed_leaves_message_and_claim():
     event = uuid.uuid4()
     holder = picked_up(event)
@@ -933,6 +940,7 @@ def run_beside_another():
     return event, holder, duplicate, neighbour
 
 
+@pytest.mark.proves("an-idempotent-handler-runs-once")
 @fails_if(COMPLETES_OTHERS)
 def test_a_completion_whose_claim_is_anothers_rolls_back_and_its_neighbours_do_not():
     event, holder, duplicate, neighbour = run_beside_another()
@@ -1337,6 +1345,7 @@ def skips():
     return found
 
 
+@pytest.mark.proves("what-is-skipped-or-met-nobody-is-counted")
 def test_skips_are_counted_by_reason_once_each():
     event, holder, *duplicates = holder_and_duplicate(6)
     pick_up(*duplicates[:3])

@@ -72,6 +72,7 @@ def test_a_lease_that_lapses_between_base_and_floor_is_found():
         assert look(line).lapsed == [held.id]
 
 
+@pytest.mark.proves("a-lapsed-lease-is-found")
 def test_an_idle_worker_finds_the_lapsed_lease_of_another():
     """It never claimed anything: the lease stands above its floor, and later, when it is idle for long, below."""
     idle = Line()
@@ -113,6 +114,7 @@ def test_two_looks_release_it_once():
     assert (message.delivery, message.attempts, message.suspect) == (1, 0, True)
 
 
+@pytest.mark.proves("a-lapsed-lease-is-found")
 def test_a_lease_renewed_between_look_and_release_stays():
     line = Line()
     put()
@@ -135,6 +137,7 @@ def test_a_released_message_is_claimed_again_from_the_end_of_the_line():
     assert again.position > held.position
 
 
+@pytest.mark.proves("a-lapsed-lease-is-never-renewed")
 @fails_without("RENEW", "message.leased_until > statement_timestamp()", "true")
 def test_a_lapsed_lease_is_never_renewed():
     """Not by its own holder either: somebody may have seen it lapsed, and be about to release it."""
@@ -152,6 +155,7 @@ def just_started(monkeypatch):
     server_started(monkeypatch, "5 s")
 
 
+@pytest.mark.proves("a-restart-of-postgresql-costs-no-run")
 def test_after_a_restart_no_lease_lapses_for_the_length_of_a_lease(just_started):
     line = Line()
     put()
@@ -163,6 +167,7 @@ def test_after_a_restart_no_lease_lapses_for_the_length_of_a_lease(just_started)
     assert state(delivery.id) == "running"
 
 
+@pytest.mark.proves("a-restart-of-postgresql-costs-no-run")
 def test_after_a_restart_the_living_renew_what_has_lapsed_meanwhile(just_started):
     put()
     delivery = claim_one()

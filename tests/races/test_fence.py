@@ -49,6 +49,7 @@ def _only_these() -> Iterator[None]:
 # --- the two messages -----------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("a-stream-skips-nothing")
 @pytest.mark.parametrize("fresh", [False, True], ids=["one worker", "new workers"])
 @pytest.mark.parametrize("commits", [True, False], ids=["commits", "rolls back"])
 @fails_if(without("streams.CLAIM", XMAX))
@@ -233,6 +234,7 @@ def created_in_bulk(model):
     return model.objects.bulk_create([model(payload="{}")])[0].position
 
 
+@pytest.mark.proves("a-stream-skips-nothing")
 @pytest.mark.parametrize("write", [created, created_in_bulk])
 @fails_if(no_trigger_on_the_log)
 def test_a_model_of_the_log_that_waits_between_position_and_row(write):
@@ -266,6 +268,7 @@ def test_a_model_of_the_log_that_waits_between_position_and_row(write):
     assert early == []
 
 
+@pytest.mark.proves("a-stream-skips-nothing")
 @pytest.mark.parametrize("how", ["INSERT", "COPY"])
 @fails_if(no_trigger_on_partitions)
 def test_who_writes_into_a_partition_and_waits_between_position_and_row(how):

@@ -64,6 +64,7 @@ def handed_back_by_its_supervisor(delivery):
     assert claim_one().delivery > delivery.delivery
 
 
+@pytest.mark.proves("the-delivery-number-fences")
 @pytest.mark.parametrize("guarded", [True, False], ids=["holds", "fails without its guard"])
 @pytest.mark.parametrize("supersede", [released, taken_over, handed_back_by_its_supervisor])
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -80,6 +81,7 @@ def test_a_superseded_delivery_changes_nothing(ending, supersede, guarded, monke
     assert untouched is guarded
 
 
+@pytest.mark.proves("the-delivery-number-fences")
 @pytest.mark.parametrize("ending", [name for name in ENDINGS if name != "renew"])
 def test_an_ending_that_waited_for_the_release_changes_nothing(ending):
     """Both saw the lapsed lease; the look was first, and the run that comes back waits for it and finds it gone."""

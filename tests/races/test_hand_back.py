@@ -40,6 +40,7 @@ def test_only_what_runs_is_taken():
     assert lifecycle.hand_back_running([running, ready, 10**9]) == [running]
 
 
+@pytest.mark.proves("hand-back-fences-the-run-out")
 def test_what_was_claimed_since_the_person_looked_is_left_alone():
     (id,) = put()
     seen = now()
@@ -71,6 +72,7 @@ def test_a_run_that_ends_first_has_ended(ending):
     assert state(id) == ENDED[ending]
 
 
+@pytest.mark.proves("hand-back-fences-the-run-out")
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_a_run_that_ends_later_changes_nothing(ending):
     (id,) = put()

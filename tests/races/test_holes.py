@@ -44,6 +44,7 @@ def newest_replaces(monkeypatch):
 newest_is_stored = without("streams.CLAIM", "leap.is_free AND ")
 
 
+@pytest.mark.proves("a-hole-is-proven-in-the-end")
 @pytest.mark.parametrize("fresh", [False, True], ids=["one worker", "new workers"])
 @fails_if(at_the_same_time(newest_replaces, newest_is_stored))
 def test_transactions_that_overlap(fresh):
@@ -67,6 +68,7 @@ def test_transactions_that_overlap(fresh):
     assert got == [2]
 
 
+@pytest.mark.proves("a-hole-is-proven-in-the-end")
 @fails_if(newest_is_stored)
 def test_an_observation_is_stored_until_it_is_proven():
     """It was made by a worker that is gone, and those that ran then have ended; another transaction runs."""
@@ -261,6 +263,7 @@ def test_prepared_transactions(how):
 WAITS_ALWAYS = without("streams.CLAIM", ("unbroken.last,\n", "proof.claimed,\n"))
 
 
+@pytest.mark.proves("a-hole-is-proven-in-the-end")
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["in this database", "in another database"])
 @fails_if(WAITS_ALWAYS)
 def test_a_long_transaction_holds_back_no_entry_without_a_hole_before_it(elsewhere):

@@ -74,6 +74,7 @@ def test_a_late_commit_is_found_by_its_wake_up(late):
     assert claim_one(line=line).id == id
 
 
+@pytest.mark.proves("found-without-a-wake-up")
 def test_a_late_commit_is_found_by_a_look(late, clock):
     line, id = late
     assert look(line, clock).free == {DEFAULT}
@@ -110,6 +111,7 @@ def test_a_short_late_commit_needs_neither():
     assert claim_one(line=line).id == id
 
 
+@pytest.mark.proves("found-without-a-wake-up")
 def test_without_wake_up_and_look_it_would_be_lost(late, clock):
     """What the nets above are for: claims alone never find it."""
     line, _ = late

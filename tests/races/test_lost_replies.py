@@ -116,6 +116,7 @@ def losing_its_reply(monkeypatch, name):
     monkeypatch.setattr(sql, name, Lost())
 
 
+@pytest.mark.proves("a-lost-reply-is-looked-up")
 @pytest.mark.parametrize(
     ("outcome", "statement", "where"),
     [(success, "SUCCEED", "succeeded"), (retry, "PUT_OFF", "delayed"), (death, "GIVE_UP", "dead")],

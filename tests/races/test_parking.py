@@ -67,6 +67,7 @@ ORDERS = [
 ]
 
 
+@pytest.mark.proves("nobody-is-stranded-behind-a-free-slot")
 @pytest.mark.parametrize("order", ORDERS, ids=", ".join)
 @fails_if(nobody_looks_again)
 def test_a_job_that_is_parked_while_the_slot_is_freed_is_let_in(order):
@@ -90,6 +91,7 @@ def test_a_job_that_is_parked_while_the_slot_is_freed_is_let_in(order):
     assert (state(second), slots("a")) == ("ready", {second: 1})
 
 
+@pytest.mark.proves("nobody-is-stranded-behind-a-free-slot")
 @pytest.mark.parametrize("end", ["succeed", "snooze", "give up", "discard", "presumed dead", "release"])
 @fails_if(nobody_looks_again)
 def test_whatever_frees_a_slot_lets_in_who_was_parked_meanwhile(end):
@@ -142,6 +144,7 @@ def test_a_pick_up_that_meets_a_settlement_waits_and_has_the_key():
 # --- a process that died in between -------------------------------------------------------------------
 
 
+@pytest.mark.proves("a-sweep-repairs-what-a-crash-left")
 def test_the_sweep_lets_in_whom_a_process_parked_and_died():
     with as_if_it_died_before_it_looked():
         ids = [enqueue(one, key) for key in "aab"]
@@ -150,6 +153,7 @@ def test_the_sweep_lets_in_whom_a_process_parked_and_died():
     assert [state(id) for id in ids] == ["ready", "parked", "ready"]
 
 
+@pytest.mark.proves("a-sweep-repairs-what-a-crash-left")
 def test_the_sweep_lets_in_who_waits_for_what_a_process_freed_and_died():
     running, alone_there = started(one, "a"), started(alone, "k")
     waits_for_slot, waits_for_key = enqueue(one, "a"), enqueue(alone, "k")
@@ -190,6 +194,7 @@ def every_job_decides_at_once(monkeypatch):
     monkeypatch.setattr(entrance.Entrant, "decides_at_once", property(lambda self: self.work.constraints.limit))
 
 
+@pytest.mark.proves("a-hot-key-holds-up-no-caller")
 @fails_if(every_job_decides_at_once)
 def test_an_enqueue_waits_for_no_callers_transaction():
     """Both park a row of their own; if enqueueing took the slot, the second would wait for the first's commit."""
@@ -203,6 +208,7 @@ def test_an_enqueue_waits_for_no_callers_transaction():
     assert state(first) == "parked"
 
 
+@pytest.mark.proves("a-hot-key-holds-up-no-caller")
 @fails_if(without("concurrency.LOCK_FREE", "SKIP LOCKED"), nobody_looks_again)
 def test_a_completion_waits_for_no_callers_transaction():
     """
@@ -239,6 +245,7 @@ def test_whoever_held_the_semaphore_and_rolled_back_leaves_it_to_the_sweep():
 # --- delivery numbers ---------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("the-number-only-rises")
 @fails_if(without("concurrency.PARK", ("delivery + raised", "delivery")))
 def test_a_parked_delivery_has_settled_nothing():
     """Its number is raised: a settlement that is repeated does not take the parked row for its own."""
@@ -250,6 +257,7 @@ def test_a_parked_delivery_has_settled_nothing():
     assert succeed(old) == set()
 
 
+@pytest.mark.proves("the-number-only-rises")
 @pytest.mark.parametrize("through", ["parked for a slot", "parked for a key", "snoozed", "redriven"])
 def test_no_way_round_repeats_a_delivery_number(through):
     """Each run of a job has a number that no other run of it had, whatever way it took in between."""
@@ -287,6 +295,7 @@ def test_no_way_round_repeats_a_delivery_number(through):
 # --- nothing else ends it -----------------------------------------------------------------------------
 
 
+@pytest.mark.proves("parked-never-ages-out")
 def test_a_parked_job_never_ages_out():
     """Whatever its age and whichever sweep runs: the ways out are promotion and a person's discard."""
     holder = started(one, "a")
@@ -300,6 +309,7 @@ def test_a_parked_job_never_ages_out():
     assert state(waiting[0]) == "ready"
 
 
+@pytest.mark.proves("settled-in-one-transaction")
 @pytest.mark.parametrize("end", [succeed, give_up, snooze])
 def test_a_settlement_that_rolls_back_leaves_slot_and_key_as_they_were(end):
     """Slot, key and message are one transaction: a process that dies in it has settled nothing."""

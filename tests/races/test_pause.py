@@ -22,6 +22,7 @@ def paused(line=None):
     return (line or Line()).poll([], [], LEASE).levels
 
 
+@pytest.mark.proves("pause-holds-within-a-poll")
 def test_a_poll_sees_a_pause_once_it_is_committed():
     put()
     with sessions() as person:

@@ -57,6 +57,7 @@ def park(task, *args, number=1):
 # --- promote against promote --------------------------------------------------------------------------
 
 
+@pytest.mark.proves("at-most-n-hold-a-slot")
 @fails_if(without("concurrency.LOCK_FREE", "FOR UPDATE SKIP LOCKED"), without("concurrency.LOCK_FREE", "SKIP LOCKED"))
 def test_of_two_who_promote_one_passes_over():
     """Without the lock both hand out the same place; without SKIP LOCKED the second waits for the first's commit."""
@@ -106,6 +107,7 @@ def test_a_discard_that_meets_a_promotion_looks_again_and_frees_the_slot():
     assert (state(first), slots("a")) == ("discarded", {second: 1})
 
 
+@pytest.mark.proves("discard-takes-only-what-was-shown")
 @fails_if(without("concurrency.PARKED_OF_KEY", "SKIP LOCKED"))
 def test_discard_parked_passes_over_what_is_being_promoted():
     first, *others = park(one, "a", number=3)
@@ -157,6 +159,7 @@ def counted_with_the_lock(monkeypatch):
     monkeypatch.setattr(sql, "LOCK", type("Lock", (), {"tuples": staticmethod(lock)})())
 
 
+@pytest.mark.proves("decided-at-enqueue-under-the-lock")
 @fails_if(without("concurrency.LOCK", "FOR UPDATE"), counted_with_the_lock)
 def test_of_two_that_raise_the_second_waits_and_counts_the_first():
     """What it counts dates from after the wait: counted in the statement that waited, both would have the last place."""
@@ -249,6 +252,7 @@ def declare(monkeypatch, task, to):
     monkeypatch.setattr(constrained, task.name, type(task)(**values | {"limit": limit}))
 
 
+@pytest.mark.proves("a-changed-limit-is-honoured")
 def test_a_limit_that_is_lowered_is_honoured_at_the_next_promotion(monkeypatch):
     """Who runs goes on; nobody is let in until fewer run than are allowed now."""
     first, second = [enqueue(two, "a") for _ in range(2)]
@@ -278,6 +282,7 @@ def monkeypatch_of_code():
         yield lambda task, to: declare(patch, task, to)
 
 
+@pytest.mark.proves("at-most-n-hold-a-slot")
 def test_two_processes_with_different_code_never_hand_out_a_place_twice(monkeypatch):
     """A rolling deploy: the old code allows two, the new one; each honours its own, and a place is one row."""
     ids = park(two, "a", number=4)

@@ -64,6 +64,7 @@ def claimed_first(claimer: Claimer) -> Any:
 # --- two workers ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("ranges-are-disjoint-and-fenced")
 @fails_if(without("streams.CLAIM", ("FOR NO KEY UPDATE", "")))
 def test_two_workers_claim_at_the_same_time():
     stream = a_stream(entries=10)
@@ -124,6 +125,7 @@ def test_a_claim_that_was_not_made_is_not_found():
 WHOEVER = "WHERE token = %(token)s::uuid", "WHERE true"
 
 
+@pytest.mark.proves("ranges-are-disjoint-and-fenced")
 @fails_if(without("streams.COMMIT", WHOEVER))
 def test_who_has_lost_a_range_commits_nothing():
     a_stream(entries=5)
@@ -273,6 +275,7 @@ def computed_and_raised_at_once(monkeypatch):
     monkeypatch.setattr(groups, "roll_forward", lambda: AT_ONCE.count())
 
 
+@pytest.mark.proves("committed-passes-nothing-open")
 @fails_if(computed_and_raised_at_once)
 def test_committed_does_not_pass_a_range_that_is_being_claimed():
     a_stream(entries=10)
@@ -291,6 +294,7 @@ def test_committed_does_not_pass_a_range_that_is_being_claimed():
     assert cursor()[:2] == (10, 0)
 
 
+@pytest.mark.proves("committed-passes-nothing-open")
 def test_committed_stands_below_what_is_not_done():
     a_stream(entries=10)
     a_group()
@@ -322,6 +326,7 @@ class _Then:
         return found
 
 
+@pytest.mark.proves("a-rewind-fences-what-was-claimed")
 @fails_if(without("streams.RAISE_COMMITTED", "AND computed.rewinds = cursors.rewinds"))
 def test_what_was_computed_before_a_rewind_is_not_written_after_it():
     a_stream(entries=10)
@@ -345,6 +350,7 @@ def forgets_no_lease(monkeypatch):
     monkeypatch.setattr(sql, "DROP_LEASES", Statement(sql="SELECT 1"))
 
 
+@pytest.mark.proves("a-rewind-fences-what-was-claimed")
 @fails_if(forgets_no_lease)
 def test_a_range_that_is_handled_while_its_group_is_rewound_is_committed_by_nobody():
     a_stream(entries=10)

@@ -24,6 +24,7 @@ def dead():
     return id
 
 
+@pytest.mark.proves("retry-brings-it-back-once")
 def test_two_who_redrive_and_it_is_in_the_line_once(dead):
     with sessions(2) as (ann, bob):
         ann.open()
@@ -55,6 +56,7 @@ def test_a_redrive_that_rolls_back_leaves_the_dead_letter(dead):
     assert not Message.objects.exists()
 
 
+@pytest.mark.proves("retry-brings-it-back-once")
 def test_it_runs_again_with_fresh_attempts_its_history_and_a_higher_delivery(dead):
     redrive([dead])
     delivery = claim_one()
@@ -73,6 +75,7 @@ def test_a_claim_waits_for_no_redrive(dead):
     assert claim_one().id == dead
 
 
+@pytest.mark.proves("retry-brings-it-back-once")
 def test_the_run_that_died_cannot_come_back_after_the_redrive(dead):
     (old_id,) = put()
     old = claim_one()

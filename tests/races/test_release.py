@@ -57,6 +57,7 @@ def test_a_job_whose_slot_was_released_before_its_pick_up_is_parked():
     assert slots("a") == {second: 1}
 
 
+@pytest.mark.proves("release-spares-who-runs")
 @fails_if(without("concurrency.FREE_SEEN", ("slot.leased_until IS NOT DISTINCT FROM seen.leased_until", "true")))
 def test_a_release_that_waited_for_a_pick_up_leaves_its_slot():
     """What it saw on the slot's row is tested again after the wait: the lease has changed."""
@@ -148,6 +149,7 @@ def test_a_claim_passes_over_what_is_being_released():
         person.commit()
 
 
+@pytest.mark.proves("release-spares-who-runs")
 @pytest.mark.parametrize("comes_back_by", ["beat", "completion"])
 @fails_if(nobody_looks_again, every_pick_up_finds_a_slot)
 def test_release_of_all_never_goes_past_the_limit(comes_back_by):

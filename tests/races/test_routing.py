@@ -90,6 +90,7 @@ def does_not_remember(monkeypatch):
     without("streams.NOTE_ROUTED", ("FROM unnest", "FROM (SELECT WHERE false) AS none, unnest"))(monkeypatch)
 
 
+@pytest.mark.proves("routed-once")
 @fails_if(does_not_remember)
 def test_what_was_routed_above_a_hole_is_not_routed_again():
     stream = a_stream()
@@ -108,6 +109,7 @@ def test_what_was_routed_above_a_hole_is_not_routed_again():
     assert (cursor()[:2], remembered()) == ((6, 6), [])
 
 
+@pytest.mark.proves("routed-once")
 @fails_if(without("streams.LOCK_TO_ROUTE", "FOR NO KEY UPDATE OF cursors"))
 def test_two_workers_route_at_the_same_time():
     a_stream(entries=5)

@@ -35,6 +35,7 @@ def queues(notes):
     return [note[1] for note in notes]
 
 
+@pytest.mark.proves("enqueue-in-the-callers-transaction")
 def test_nothing_remains_of_an_enqueue_that_rolled_back(notes):
     with pytest.raises(Undo), transaction.atomic():
         put()
@@ -44,6 +45,7 @@ def test_nothing_remains_of_an_enqueue_that_rolled_back(notes):
     assert notes == []
 
 
+@pytest.mark.proves("enqueue-in-the-callers-transaction")
 def test_nothing_remains_of_an_enqueue_in_a_savepoint_that_rolled_back(notes):
     with transaction.atomic():
         with pytest.raises(Undo), transaction.atomic():
@@ -54,6 +56,7 @@ def test_nothing_remains_of_an_enqueue_in_a_savepoint_that_rolled_back(notes):
     assert queues(notes) == ["kept"]
 
 
+@pytest.mark.proves("woken-after-the-commit")
 def test_nobody_is_woken_before_the_commit(notes):
     with transaction.atomic():
         put()

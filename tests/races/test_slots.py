@@ -146,6 +146,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.proves("a-superseded-run-frees-nothing")
 @pytest.mark.parametrize("guarded", [True, False], ids=["holds", "fails without its guards"])
 @pytest.mark.parametrize("supersede", ["released", "runs again", "presumed dead"])
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -174,6 +175,7 @@ def test_a_superseded_delivery_frees_nothing_and_lets_nobody_in(ending, supersed
 # --- presumed dead ------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("a-silent-holder-is-presumed-dead")
 @fails_if(without("LOCK_QUIET", "SKIP LOCKED"))
 def test_a_holder_that_beats_at_this_moment_is_not_presumed_dead():
     """Its beat is not committed yet, and what can be seen is silence: locked means live."""
@@ -287,6 +289,7 @@ def every_pick_up_finds_a_slot(monkeypatch):
     monkeypatch.setattr(slots_module, "start_leases", set)
 
 
+@pytest.mark.proves("the-limit-is-checked-again-at-pick-up")
 @pytest.mark.parametrize("comes_back_by", ["beat", "completion", "failure", "hand back"])
 @fails_if(every_pick_up_finds_a_slot)
 def test_one_lapsed_lease_never_becomes_a_chain_of_runs(comes_back_by):
@@ -320,6 +323,7 @@ def test_one_lapsed_lease_never_becomes_a_chain_of_runs(comes_back_by):
     assert (slots(), parked()) == ({}, [])
 
 
+@pytest.mark.proves("a-superseded-run-frees-nothing")
 @fails_if(without("SUCCEED", OLDER), without("LEASES", ("message.delivery,", "1 AS delivery,")))
 def test_a_job_that_is_taken_over_keeps_its_slot_and_runs_once_fenced_in():
     """Its lease lapsed and a look released it; it is claimed again, with the slot it has. The old run is over."""
@@ -336,6 +340,7 @@ def test_a_job_that_is_taken_over_keeps_its_slot_and_runs_once_fenced_in():
     assert slots("a") == {waiting: 1}
 
 
+@pytest.mark.proves("the-limit-is-checked-again-at-pick-up")
 @fails_if(every_pick_up_finds_a_slot)
 def test_the_limit_holds_in_the_first_second_after_everything_was_killed():
     """rails/solid_queue#735: all holders died at once, and a worker claims whatever stands in the line."""

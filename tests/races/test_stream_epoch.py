@@ -66,6 +66,7 @@ whatever_the_epoch = at_the_same_time(
 )
 
 
+@pytest.mark.proves("a-cursor-of-another-log-claims-nothing")
 @pytest.mark.parametrize("happens", [another_cluster, truncated, begun_anew, another_fence])
 @fails_if(whatever_the_epoch)
 def test_a_cursor_that_belongs_elsewhere_claims_nothing(happens):

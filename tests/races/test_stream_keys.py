@@ -152,6 +152,7 @@ def holds_no_keys(monkeypatch):
 # --- two ranges -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("order-within-a-key")
 @pytest.mark.parametrize("transactional", [False, True], ids=["", "transactional"])
 @fails_if(without("streams.BLOCKED_KEYS", HELD_BY_A_RANGE), holds_no_keys)
 def test_an_entry_waits_for_its_key_in_a_lower_range(transactional):
@@ -225,6 +226,7 @@ def test_who_claims_next_sees_the_keys():
 # --- an entry that failed ---------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("order-within-a-key")
 @pytest.mark.parametrize("transactional", [False, True], ids=["", "transactional"])
 @fails_if(without("streams.BLOCKED_KEYS", HELD_BY_AN_ENTRY))
 def test_an_entry_that_failed_defers_later_ones_of_its_key_in_the_range_of_another(transactional):

@@ -70,6 +70,7 @@ def run_until_dead(killer):
     return spent
 
 
+@pytest.mark.proves("a-killer-runs-out-of-attempts")
 def test_one_of_a_hundred_kills_its_process_and_no_innocent_runs_out_of_attempts():
     ids = put(100)
     killer = ids[37]
@@ -103,6 +104,7 @@ def test_an_attempt_counts_only_if_it_had_started():
     assert set(Message.objects.values_list("suspect", flat=True)) == {True}
 
 
+@pytest.mark.proves("a-killer-runs-out-of-attempts")
 def test_if_a_suspect_ran_only_its_attempt_counts():
     put(3)
     first, *rest = claim()
@@ -114,6 +116,7 @@ def test_if_a_suspect_ran_only_its_attempt_counts():
     assert attempts() == {first.id: 2, **{d.id: 0 for d in neighbours}}
 
 
+@pytest.mark.proves("a-killer-runs-out-of-attempts")
 @fails_without("RELEASE_LAPSED", "AND other.started", "AND false")
 def test_without_a_supervisor_the_look_judges_in_the_same_way():
     put(3)

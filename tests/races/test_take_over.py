@@ -103,6 +103,7 @@ def no_ending_is_fenced(monkeypatch):
                 monkeypatch.setattr(*placed(name), changed(name, *guard))
 
 
+@pytest.mark.proves("fenced-out-before-taken-over")
 @pytest.mark.parametrize("ending", ENDINGS)
 @fails_if(no_ending_is_fenced)
 def test_a_holder_that_comes_back_during_the_take_over_finds_itself_superseded(ending):
@@ -135,6 +136,7 @@ def test_a_holder_that_ends_first_has_ended_and_the_next_has_the_key(ending):
     assert state(old.id) == where.get(ending, "delayed")
 
 
+@pytest.mark.proves("fenced-out-before-taken-over")
 @fails_if(
     without("LOCK_QUIET", "SKIP LOCKED"),
     without("uniqueness.TAKE_AWAY", ("message.leased_until IS NOT NULL", "false")),
@@ -152,6 +154,7 @@ def test_a_holder_whose_message_is_locked_is_alive():
     assert (state(new.id), keys()) == ("ready", {"a": new.id})  # kept for it until it is picked up
 
 
+@pytest.mark.proves("a-lapsed-lease-is-never-renewed")
 @fails_if(without("RENEW", ("message.leased_until > statement_timestamp()", "true")))
 def test_the_beat_of_a_silent_holder_brings_nothing_back():
     """A lapsed lease is never renewed, so the test of silence that the taker made holds."""
@@ -202,6 +205,7 @@ def test_a_holder_that_beats_keeps_its_key():
     assert keys() == {"a": holder.id}
 
 
+@pytest.mark.proves("a-restart-of-postgresql-costs-no-run")
 def test_after_a_restart_no_key_is_taken_over_for_the_length_of_a_lease(monkeypatch):
     old, new = silent_holder_and_next()
     monkeypatch.undo()
@@ -211,6 +215,7 @@ def test_after_a_restart_no_key_is_taken_over_for_the_length_of_a_lease(monkeypa
     assert keys() == {"a": old.id}
 
 
+@pytest.mark.proves("fenced-out-before-taken-over")
 @fails_if(without("RETURN_TO_LINE", "delivery = message.delivery + 1,"))
 def test_the_old_holder_is_fenced_out_before_the_new_one_runs():
     old, new = silent_holder_and_next()
@@ -252,6 +257,7 @@ def test_a_holder_that_is_under_no_lease_of_its_delivery_holds_nothing(gone):
         assert lifecycle.pick_up([again]).parked == [again]
 
 
+@pytest.mark.proves("until-executed-is-never-taken-over")
 @pytest.mark.parametrize("how", ["lapsed", "released"])
 @fails_if(
     at_the_same_time(
@@ -303,6 +309,7 @@ def test_of_two_who_take_over_one_has_the_key():
     assert old.id not in parked()
 
 
+@pytest.mark.proves("one-run-per-key")
 @fails_if(KEY_OF_ANYBODY)
 def test_of_two_who_want_a_free_key_one_has_it():
     enqueue(alone, "a")
@@ -337,6 +344,7 @@ def slots_are_kept(monkeypatch):
     monkeypatch.setattr(slots_module, "free", lambda ids: [])
 
 
+@pytest.mark.proves("slot-and-key-together-or-neither")
 @fails_if(slots_are_kept)
 def test_who_waits_for_the_key_gives_its_slot_to_the_next():
     running = started(alone_and_one, "k", "x")

@@ -46,6 +46,7 @@ def job():
     return int(result.id), claim_one()
 
 
+@pytest.mark.proves("effects-exactly-once")
 def test_effect_and_settlement_are_one_transaction(job):
     id, delivery = job
     with sessions() as outside:
@@ -60,6 +61,7 @@ def test_effect_and_settlement_are_one_transaction(job):
     assert (state(id), Archived.objects.get().result) == ("succeeded", "7")
 
 
+@pytest.mark.proves("effects-exactly-once")
 @pytest.mark.parametrize("successor", ["is waiting", "runs", "is done"])
 def test_a_superseded_run_takes_its_effect_back(job, successor):
     id, delivery = job
@@ -94,6 +96,7 @@ def test_without_it_the_effect_of_a_superseded_run_stays():
     assert values() == [7, 7]
 
 
+@pytest.mark.proves("effects-exactly-once")
 def test_a_run_that_lost_the_race_to_the_row_takes_its_effect_back(job):
     """The look releases it while its transaction waits for the row, at the very end."""
     id, delivery = job
@@ -187,6 +190,7 @@ def lose(monkeypatch):
     return arrange
 
 
+@pytest.mark.proves("effects-exactly-once")
 def test_after_a_lost_reply_it_is_looked_up_and_not_run_again(job, lose):
     id, delivery = job
     with sessions() as worker:

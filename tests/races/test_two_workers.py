@@ -17,6 +17,7 @@ from tests.sessions import PATIENCE, execute, sessions
 pytestmark = [COMMITTED, pytest.mark.races]
 
 
+@pytest.mark.proves("one-worker-claims")
 def test_a_claim_passes_over_what_another_is_claiming():
     ids = put(4)
     with sessions(2) as (one, two):
@@ -48,6 +49,7 @@ def test_a_claim_marks_only_what_it_returns():
     assert Message.objects.filter(delivery=1).count() == 5
 
 
+@pytest.mark.proves("a-claim-reads-what-it-takes")
 def test_a_claim_locks_only_what_it_returns():
     put(10)
     with sessions(2) as (one, two):
@@ -80,6 +82,7 @@ def test_a_message_claimed_between_snapshot_and_lock_is_passed_over(monkeypatch)
     assert {d.delivery for d in [*first, *second]} == {1}
 
 
+@pytest.mark.proves("one-worker-claims")
 def test_workers_that_race_run_everything_once():
     """Four producers, with transactions, against three workers: what a crowd may find that an order of events does not."""
     total, batch = 240, 6

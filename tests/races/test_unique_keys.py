@@ -40,6 +40,7 @@ LETS_ALL_IN = "tasks.ENTER", ("OR asked.id IN (SELECT message_id FROM taken)", "
 # --- enqueue against enqueue and settlement -----------------------------------------------------------
 
 
+@pytest.mark.proves("key-and-slot-with-the-task", "one-job-per-key")
 @pytest.mark.parametrize("end", ["commits", "rolls back"])
 @fails_if(without(*LETS_ALL_IN))
 def test_an_enqueue_waits_for_the_transaction_that_holds_its_key_and_wins_or_is_refused(end):
@@ -152,6 +153,7 @@ def bulk(letters, task=unique):
     return [letter for letter, outcome in zip(letters, outcomes, strict=True) if not isinstance(outcome, Exception)]
 
 
+@pytest.mark.proves("bulk-neither-deadlocks-nor-fails-as-a-whole")
 @fails_if(without("tasks.ENTER", ("ORDER BY unique_key, nth", "ORDER BY nth")))
 def test_two_bulks_with_keys_in_opposite_order_do_not_deadlock():
     """Each takes its keys in ascending order, whatever the order of its rows; the key in the middle holds both up."""
@@ -237,6 +239,7 @@ def nowhere(table, alias):
     return f"AND NOT EXISTS (SELECT 1 FROM {table} AS {alias} WHERE {alias}.id = held.message_id)"
 
 
+@pytest.mark.proves("a-key-is-reaped-on-proof-only")
 @pytest.mark.parametrize("place", ["ready", "delayed", "parked"])
 @fails_if(
     without(
@@ -272,6 +275,7 @@ def test_the_reaper_leaves_a_key_whose_job_was_redriven_meanwhile():
     assert set(keys()) == {"a", "z"}
 
 
+@pytest.mark.proves("a-key-is-reaped-on-proof-only")
 @fails_if(without("uniqueness.LOCK_UNOWNED", "SKIP LOCKED"))
 def test_the_reaper_waits_for_nobody():
     id = gone()
@@ -299,6 +303,7 @@ def test_an_enqueue_that_meets_the_reaper_waits_and_wins():
 # --- a settlement whose reply was lost ----------------------------------------------------------------
 
 
+@pytest.mark.proves("a-lost-reply-is-looked-up")
 @pytest.mark.parametrize(
     ("outcome", "place"),
     [(success, "succeeded"), (retry, "delayed"), (death, "dead"), ("snooze", "parked")],

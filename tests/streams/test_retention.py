@@ -61,6 +61,7 @@ def test_what_is_young_stays():
     assert payloads(log)[0] == 10
 
 
+@pytest.mark.proves("committed-passes-nothing-open")
 def test_what_a_group_has_not_done_with_stays():
     log = filled()
     group(log, committed=29)

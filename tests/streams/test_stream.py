@@ -317,6 +317,7 @@ def test_positions_begin_with_one_and_ascend():
     assert payloads(ledger, after=1) == [{"n": 1}, {"n": 2}]
 
 
+@pytest.mark.proves("append-in-the-callers-transaction")
 def test_it_is_in_the_callers_transaction():
     ledger = made()
     with sessions() as producer:

@@ -115,6 +115,7 @@ def test_one_statement_per_enqueue(django_assert_num_queries):
         add.enqueue(1)
 
 
+@pytest.mark.proves("enqueue-in-the-callers-transaction")
 def test_a_rollback_leaves_nothing():
     with transaction.atomic():
         add.enqueue(1)

@@ -43,6 +43,7 @@ from tests.line import (
 pytestmark = COMMITTED
 
 
+@pytest.mark.proves("one-job-per-key")
 def test_a_second_job_with_the_key_is_refused_and_the_holder_named():
     first = enqueue(unique, "a")
     with pytest.raises(JobNotUnique, match=f"job or batch {first} holds the key 'a'") as caught:
@@ -51,6 +52,7 @@ def test_a_second_job_with_the_key_is_refused_and_the_holder_named():
     assert Message.objects.count() == 1
 
 
+@pytest.mark.proves("refusal-leaves-the-transaction-usable")
 def test_a_refusal_leaves_the_callers_transaction_usable():
     with transaction.atomic():
         enqueue(unique, "a")
@@ -82,6 +84,7 @@ def test_log_says_so_and_discard_is_silent(caplog):
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
+@pytest.mark.proves("a-key-is-freed-by-its-own-holder")
 def test_the_key_is_held_until_the_job_is_settled():
     first = enqueue(unique, "a")
     for step in (hand_back, lambda d: fail(d, delay=60)):
@@ -120,6 +123,7 @@ def test_discard_parked_frees_the_keys():
     assert set(keys()) == {"z"}
 
 
+@pytest.mark.proves("a-key-is-freed-by-its-own-holder")
 def test_only_its_own_key_is_freed():
     first = enqueue(unique, "a")
     delivery = run()
@@ -129,6 +133,7 @@ def test_only_its_own_key_is_freed():
     assert keys() == {"a": second}
 
 
+@pytest.mark.proves("a-lock-is-discarded-as-shown")
 def test_discard_lock_frees_exactly_the_one_that_was_shown():
     first = enqueue(unique, "a")
     assert not discard_lock("a", first + 1)
@@ -137,6 +142,7 @@ def test_discard_lock_frees_exactly_the_one_that_was_shown():
     assert succeed(run()) == {first}
 
 
+@pytest.mark.proves("bulk-neither-deadlocks-nor-fails-as-a-whole")
 def test_duplicates_inside_a_batch_are_refused_each_for_itself():
     results = enqueue_many(unique, [(("a",), {}), (("b",), {}), (("a",), {})])
     assert [isinstance(result, JobNotUnique) for result in results] == [False, False, True]
@@ -165,6 +171,7 @@ def test_the_reaper_frees_a_key_only_on_proof():
     assert parked_one
 
 
+@pytest.mark.proves("a-redrive-takes-key-and-slot-again")
 def test_a_redrive_takes_its_key_again_or_says_who_holds_it():
     first = enqueue(unique, "a")
     give_up(run())
@@ -188,6 +195,7 @@ def test_a_unique_and_limited_task_takes_both_or_neither():
 # --- while_executing ----------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("one-run-per-key")
 def test_many_may_wait_and_one_runs():
     first, second = enqueue(alone, "a"), enqueue(alone, "a")
     picked = claim_and_pick_up()
@@ -256,6 +264,7 @@ def test_a_key_held_until_executed_is_never_taken_over():
     assert keys() == {"a": held}
 
 
+@pytest.mark.proves("slot-and-key-together-or-neither")
 def test_a_delivery_takes_slot_and_key_together_or_neither():
     """It waits for the key, and gives its slot to another meanwhile."""
     first = enqueue(alone_and_one, "a", "1")

@@ -238,6 +238,7 @@ def test_it_is_idle_only_if_nothing_it_holds_can_enqueue_more(worker):
     assert w.consumer.idle
 
 
+@pytest.mark.proves("the-worker-outlives-the-database")
 def test_after_a_loss_it_beats_before_it_claims_and_stops_what_was_superseded(worker):
     put(3)
     w = worker()
@@ -254,6 +255,7 @@ def test_after_a_loss_it_beats_before_it_claims_and_stops_what_was_superseded(wo
     assert third.confirmed_at > before
 
 
+@pytest.mark.proves("the-worker-outlives-the-database")
 def test_a_reconnect_starts_again_from_floor_zero(worker):
     put(3)
     w = worker()

@@ -65,6 +65,7 @@ def test_a_beat_renews_and_writes_its_own_row(hearts):
     assert one.told.beaten == [True]
 
 
+@pytest.mark.proves("a-beat-is-one-statement")
 def test_an_idle_beat_writes_its_own_row_and_nothing_else(hearts):
     one = hearts()
     one.beat()
@@ -92,6 +93,7 @@ def test_it_tells_of_what_was_superseded_and_of_what_is_to_be_discarded_once(hea
     assert not fine.superseded
 
 
+@pytest.mark.proves("a-superseded-run-frees-nothing")
 def test_what_was_not_confirmed_for_a_lease_is_treated_as_superseded(hearts):
     """Counted by its own clock from before the last confirmed beat was sent; whoever hears nothing cannot know."""
     put(2)

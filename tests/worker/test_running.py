@@ -50,6 +50,7 @@ def test_many_jobs_run_once_each():
     assert sorted(jobs.calls) == list(range(300))
 
 
+@pytest.mark.proves("failures-end-as-dead-letters")
 def test_a_failing_job_is_tried_again_and_dead_letters_with_its_errors():
     result = jobs.fails.enqueue()
     deadline = time.monotonic() + 20
@@ -87,6 +88,7 @@ def test_a_retry_knows_its_attempt():
     assert len(result.errors) == 1
 
 
+@pytest.mark.proves("a-snooze-costs-no-attempt")
 def test_snooze_costs_no_attempt():
     jobs.snoozes.enqueue(60)
     assert run_burst() == 1 or True

@@ -51,6 +51,7 @@ def test_ready_behind_others() -> None:
     assert "Before it, 1 job of its queue will be taken." in why(rows.a_message(queue="other"))["answer"]
 
 
+@pytest.mark.proves("whatever-waits-says-why")
 def test_a_paused_queue() -> None:
     rows.a_worker()
     lifecycle.pause_queue("default", by="anna")
@@ -61,6 +62,7 @@ def test_a_paused_queue() -> None:
     assert told["may_press"] == ["Resume", "Discard"]
 
 
+@pytest.mark.proves("whatever-waits-says-why")
 def test_no_worker() -> None:
     assert "No worker is running." in why(rows.a_message())["answer"]
     rows.a_worker(queues="mail: 4")
@@ -141,6 +143,7 @@ def test_snoozed_and_overdue() -> None:
 # --- parked --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("whatever-waits-says-why")
 def test_behind_a_limit_and_its_holders() -> None:
     rows.a_worker()
     rows.a_limit("printer", capacity=2)
