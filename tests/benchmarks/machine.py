@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import statistics
+import sysconfig
+import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -35,6 +39,33 @@ def _jiffies() -> tuple[int, int]:
 def describe() -> dict[str, Any]:
     """Return what the figures depend on."""
     return {"cores": os.cpu_count(), "python": platform.python_version()}
+
+
+def environment(folder: Path) -> dict[str, Any]:
+    """Return what machine this is, and how long its disk takes to keep a few bytes."""
+    processors = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        **describe(),
+        "processor": processors[0] if processors else platform.machine(),
+        "memory_gb": round(memory / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python_optimized": "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""),
+        "fsync_ms": sync(folder),
+    }
+
+
+def sync(folder: Path, times: int = 50) -> float:
+    """Return the median milliseconds that a few bytes take to the disk."""
+    took = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for _ in range(times):
+            began = time.perf_counter()
+            file.write(b"x" * 64)
+            file.flush()
+            os.fsync(file.fileno())
+            took.append(time.perf_counter() - began)
+    return round(statistics.median(took) * 1000, 2)
 
 
 class Process(NamedTuple):

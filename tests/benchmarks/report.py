@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from tests.benchmarks.figures import is_number, medians, rounded
-
-PARTS: Final = ("settings", "runs", "median", "ratios", "goals", "checks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ class Goal:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the form of the JSON."""
-        return {"reached": self.reached, "goal": self.goal, "met": self.met}
+        return {"reached": self.reached, "goal": self.goal, "at_most": self.at_most, "met": self.met}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +72,6 @@ class Report:
             lines.append(f"  {name:<34}{_short(goal.reached):>12}   {sign} {goal.goal:g}   {verdict}")
         lines.append("  checks: " + ", ".join(f"{name} {value}" for name, value in self.checks.items()))
         return "\n".join(lines)
-
-
-def together(reports: Sequence[Report]) -> str:
-    """Return several in the form of one: each part by the name of its benchmark, the goals side by side."""
-    parts = {report.bench: report.as_dict() for report in reports}
-    named = {key: {name: part[key] for name, part in parts.items()} for key in PARTS}
-    goals = {name: goal for part in parts.values() for name, goal in part["goals"].items()}
-    return json.dumps({"bench": "all", **named, "goals": goals}, default=str)
 
 
 def _short(value: Any) -> str:

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -35,6 +35,23 @@ SETTINGS: Final = {
 TOLD: Final = ("server_version", *SETTINGS, "autovacuum_naptime")
 
 
+class Store(Protocol):
+    """Where a system has its jobs: a database of PostgreSQL, or Redis."""
+
+    @property
+    def url(self) -> str:
+        """Return how it is connected to."""
+        ...
+
+    def settle(self) -> None:
+        """Bring what was written before behind us."""
+        ...
+
+    def asking(self, question: str) -> contextlib.AbstractContextManager[Callable[[], Any]]:
+        """Open a connection for a block, and return a function that asks for one value through it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Database:
     """One database of the server."""
@@ -48,9 +65,19 @@ class Database:
 
     def value(self, sql: str) -> Any:
         """Return the first column of the first row."""
+        with self.asking(sql) as value:
+            return value()
+
+    @contextlib.contextmanager
+    def asking(self, question: str) -> Iterator[Callable[[], Any]]:
+        """Open a connection for a block, and return a function that asks for one value through it."""
         with self.connect() as connection:
-            row = connection.execute(sql).fetchone()
-            return row[0] if row else None
+
+            def value() -> Any:
+                row = connection.execute(question).fetchone()
+                return row[0] if row else None
+
+            yield value
 
     def settle(self) -> None:
         """Bring statistics and visibility up to date, and the checkpoint behind us."""

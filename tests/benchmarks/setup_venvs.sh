@@ -1,11 +1,13 @@
 #!/bin/bash
-# One virtual environment per peer below the folder given, which BENCH_PEERS then names; outside the repository.
+# One virtual environment per system below the folder given, which BENCH_PEERS then names; outside the repository.
 #     PYTHON=python3.13 tests/benchmarks/setup_venvs.sh /tmp/peers [NAME ...]
-# Take the Python that our side runs on: another version moves the ratios. django-tasks-db needs 3.12 or newer.
+# `pgbus` is our side's, with what the report needs. All are made with one Python: another version moves the ratios.
+# django-tasks-db needs 3.12 or newer. Celery's Redis is the system's: `redis-server` must be on the PATH.
 set -u
 folder=$(realpath -m "${1:?usage: setup_venvs.sh FOLDER [NAME ...]}")
 shift
-wanted=${*:-sql pgqueuer procrastinate oban chancy djtasksdb}
+root=$(realpath "$(dirname "$0")/../..")
+wanted=${*:-pgbus sql pgqueuer procrastinate oban chancy djtasksdb celery}
 python=${PYTHON:-python3}
 mkdir -p "$folder/logs"
 failed=0
@@ -24,10 +26,12 @@ make() {
     fi
 }
 
+make pgbus -e "$root[embedded,orjson]" 'psycopg[binary]' 'matplotlib>=3.10' 'py-spy>=0.4'
 make sql 'psycopg[binary]' orjson
 make pgqueuer 'pgqueuer[asyncpg,psycopg]' uvloop 'psycopg[binary]'
 make procrastinate procrastinate 'psycopg[binary,pool]'
 make oban oban uvloop 'psycopg[binary,pool]'
 make chancy 'chancy[cli]' 'psycopg[binary,pool]'
 make djtasksdb django-tasks-db 'django>=6.0' 'psycopg[binary]'
+make celery 'celery[redis]'
 exit $failed

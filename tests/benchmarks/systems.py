@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from typing import Any, Final, Self
 
 from tests.benchmarks import machine
 from tests.benchmarks.counters import Counters
-from tests.benchmarks.server import Database
+from tests.benchmarks.server import Store
 
 ROOT: Final = Path(__file__).parents[2]
 STOP: Final = 10.0  # seconds a worker may take to end
@@ -28,7 +29,7 @@ STOP: Final = 10.0  # seconds a worker may take to end
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """A queue, and how it is run: `pending` counts what is not settled, `concurrency` is what serves it best."""
+    """A queue, and how it is run: `pending` asks its store what is not settled, `concurrency` serves it best."""
 
     name: str
     module: str
@@ -36,11 +37,12 @@ class System:
     pending: str
     concurrency: int = 0
     share: float = 1.0  # of the jobs: who needs minutes for all of them gets fewer
+    in_redis: bool = False  # its jobs are not in PostgreSQL
 
     def run(
         self,
         counters: Counters,
-        database: Database,
+        store: Store,
         action: str,
         *numbers: float,
         module: str = "",
@@ -49,18 +51,18 @@ class System:
         """Do something in an interpreter of the system and return what came of it."""
         command = [self.python, "-m", "tests.benchmarks.driver", module or self.module, action, *map(str, numbers)]
         done = subprocess.run(
-            command, env=self.environment(counters, database), capture_output=True, text=True, timeout=timeout, cwd=ROOT
+            command, env=self.environment(counters, store), capture_output=True, text=True, timeout=timeout, cwd=ROOT
         )
         if done.returncode:
             raise RuntimeError(f"{self.name} {action} failed:\n{done.stdout[-500:]}{done.stderr[-2000:]}")
         return json.loads(done.stdout.strip().splitlines()[-1])
 
-    def environment(self, counters: Counters, database: Database) -> dict[str, str]:
+    def environment(self, counters: Counters, store: Store) -> dict[str, str]:
         """Return the environment of its processes."""
         return {
             **os.environ,
             "PYTHONPATH": str(ROOT),
-            "BENCH_DSN": database.url,
+            "BENCH_DSN": store.url,
             "BENCH_RUN": str(counters.folder),
             "BENCH_CONCURRENCY": str(self.concurrency),
         }
@@ -69,11 +71,11 @@ class System:
 class Worker:
     """A worker of a system, for the length of a block."""
 
-    def __init__(self, system: System, counters: Counters, database: Database, *options: str) -> None:
+    def __init__(self, system: System, counters: Counters, store: Store, *options: str) -> None:
         self.system = system
         self.log = counters.folder.with_name(f"{system.name}.log")
         self._command = [system.python, "-m", "tests.benchmarks.driver", system.module, "work", *options]
-        self._environment = system.environment(counters, database)
+        self._environment = system.environment(counters, store)
 
     def __enter__(self) -> Self:
         with self.log.open("wb") as log:
@@ -118,38 +120,56 @@ OURS: Final = System(
     pending="SELECT count(*) FROM pgbus_messages",
 )
 
-# name: (what is not settled, the concurrency that serves it best, share of the jobs)
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """How a peer is run: the fields of `System` that are its own."""
+
+    pending: str
+    concurrency: int
+    share: float = 1.0
+    in_redis: bool = False
+    venv: str = ""  # where it is not the peer's name
+
+
 PEERS: Final = {
-    "refskip": ("SELECT count(*) FROM line", 100, 1.0),
-    "pgqueuer": ("SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked')", 100, 1.0),
-    "chancy": ("SELECT count(*) FROM chancy_jobs WHERE state IN ('pending', 'running', 'retrying')", 1000, 0.25),
-    "oban": (
-        "SELECT count(*) FROM oban_jobs WHERE state IN ('available', 'executing', 'scheduled', 'retryable')",
-        500,
-        0.2,
+    "refskip": Peer("SELECT count(*) FROM line", 100, venv="sql"),
+    "pgqueuer": Peer("SELECT count(*) FROM pgqueuer WHERE status IN ('queued', 'picked')", 100),
+    "chancy": Peer("SELECT count(*) FROM chancy_jobs WHERE state IN ('pending', 'running', 'retrying')", 1000, 0.25),
+    "oban": Peer(
+        "SELECT count(*) FROM oban_jobs WHERE state IN ('available', 'executing', 'scheduled', 'retryable')", 500, 0.2
     ),
-    "procrastinate": ("SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')", 50, 0.05),
-    "djtasksdb": (
-        "SELECT count(*) FROM django_tasks_database_dbtaskresult WHERE status IN ('READY', 'RUNNING', 'NEW')",
-        1,
-        0.03,
+    "procrastinate": Peer("SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')", 50, 0.05),
+    "djtasksdb": Peer(
+        "SELECT count(*) FROM django_tasks_database_dbtaskresult WHERE status IN ('READY', 'RUNNING', 'NEW')", 1, 0.03
     ),
+    "celery": Peer("LLEN celery; HLEN unacked", 1, 0.1, in_redis=True),
 }
-VENVS: Final = {"refskip": "sql"}
+ALIASES: Final = {"django-tasks-db": "djtasksdb"}
+YARDSTICK: Final = "refskip"
+
+
+def names(asked: str) -> tuple[str, ...]:
+    """Return the peers of a list with commas, the yardstick among them; raises for one that is not known."""
+    wanted = [ALIASES.get(name, name) for name in asked.split(",") if name]
+    if unknown := set(wanted) - PEERS.keys():
+        raise SystemExit(f"No such peer: {', '.join(sorted(unknown))}. Known are {', '.join((*PEERS, *ALIASES))}.")
+    return tuple(dict.fromkeys([*wanted, YARDSTICK]))
 
 
 def peer(name: str) -> System | None:
-    """Return a peer, or None where it has no virtual environment here."""
+    """Return a peer, or None where it has no virtual environment here, or no Redis."""
+    how = PEERS[name]
     folder = os.environ.get("BENCH_PEERS")
-    python = Path(folder or "") / VENVS.get(name, name) / "bin" / "python"
-    if not folder or not python.exists():
+    python = Path(folder or "") / (how.venv or name) / "bin" / "python"
+    if not folder or not python.exists() or (how.in_redis and shutil.which("redis-server") is None):
         return None
-    pending, concurrency, share = PEERS[name]
     return System(
         name=name,
         module=f"tests.benchmarks.peers.{name}",
         python=str(python.absolute()),
-        pending=pending,
-        concurrency=concurrency,
-        share=share,
+        pending=how.pending,
+        concurrency=how.concurrency,
+        share=how.share,
+        in_redis=how.in_redis,
     )

@@ -15,7 +15,8 @@ from typing import Any
 
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.figures import median_ratio, rounded
-from tests.benchmarks.report import Goal, Report
+from tests.benchmarks.goals import reached
+from tests.benchmarks.report import Report
 from tests.benchmarks.server import Database
 from tests.benchmarks.systems import OURS, Worker
 
@@ -58,7 +59,7 @@ def run(bench: Bench) -> Report:
         settings=bench.settings(clients=CLIENTS, workers=WORKERS, seconds=seconds, parked=rows),
         runs=runs,
         ratios=ratios,
-        goals={"P7": Goal(ratios["hot_vs_plain"], 0.8), "P7.other": Goal(ratios["other_vs_plain"], 0.8)},
+        goals=reached("hotkey", P7=ratios["hot_vs_plain"], P7__other=ratios["other_vs_plain"]),
         checks={"lost": lost, "wrong": wrong},
     )
 

@@ -7,20 +7,23 @@ P4, latency: one idle worker process, from the commit to the start of the job, b
     unheard        jobs whose NOTIFY is lost; only the poll finds them
 
 The commit is the moment when the reply to the INSERT arrived; the wake-up goes out after it, within the same call.
-Peers are timed from the call, since their commit is not to be seen from outside; `call` is ours in the same way.
+Peers are timed from the call, since their commit is not to be seen from outside; `call` is ours in the same way. They send
+a third as many, spaced ones only: their medians are comparable, their 99th percentiles are of few samples. PgQueuer, Oban,
+Procrastinate and refskip listen for notifications, Celery waits in a blocking read of Redis; django-tasks-db polls once a
+second, by its default.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 from tests.benchmarks.bench import Bench
 from tests.benchmarks.figures import median_ratio, medians, milliseconds
-from tests.benchmarks.report import Goal, Report
-from tests.benchmarks.server import Database
+from tests.benchmarks.goals import reached
+from tests.benchmarks.report import Report
+from tests.benchmarks.server import Store
 from tests.benchmarks.systems import OURS, System, Worker
 
 SAMPLES = 300
@@ -29,12 +32,12 @@ UNHEARD = 15
 WARM_UP = 3.0  # seconds
 LONGEST = 30.0  # seconds to wait for the last start
 GOALS = {
-    "P4.spaced_p50": ("spaced_p50_ms", 2.0),
-    "P4.spaced_p99": ("spaced_p99_ms", 5.0),
-    "P4.back_to_back_p50": ("back_to_back_p50_ms", 2.0),
-    "P4.back_to_back_p99": ("back_to_back_p99_ms", 5.0),
-    "P4.delayed": ("delayed_max_ms", 100.0),
-    "P4.unheard": ("unheard_max_ms", 1500.0),
+    "P4__spaced_p50": "spaced_p50_ms",
+    "P4__spaced_p99": "spaced_p99_ms",
+    "P4__back_to_back_p50": "back_to_back_p50_ms",
+    "P4__back_to_back_p99": "back_to_back_p99_ms",
+    "P4__delayed": "delayed_max_ms",
+    "P4__unheard": "unheard_max_ms",
 }
 
 
@@ -46,8 +49,8 @@ def run(bench: Bench) -> Report:
     for _ in bench.each_run():
         found: dict[str, Any] = {}
         for system in systems:
-            with bench.server.fresh(system.name, partial(bench.install, system)) as database:
-                found |= one(bench, system, database, samples, checks)
+            with bench.sparing(system), bench.fresh(system) as store:
+                found |= one(bench, system, store, samples if system is OURS else max(20, samples // 3), checks)
         runs.append(found)
     runs = bench.in_calm(runs)
     middle = medians(runs)
@@ -59,17 +62,17 @@ def run(bench: Bench) -> Report:
             f"call_p50_vs_{name}": median_ratio(runs, "pgbus_call_p50_ms", f"{name}_call_p50_ms")
             for name in dict.fromkeys(["pgqueuer", "refskip", *bench.peers])
         },
-        goals={name: Goal(middle.get(figure), goal, at_most=True) for name, (figure, goal) in GOALS.items()},
+        goals=reached("latency", **{name: middle.get(figure) for name, figure in GOALS.items()}),
         checks=checks,
     )
 
 
-def one(bench: Bench, system: System, database: Database, samples: int, checks: dict[str, int]) -> dict[str, Any]:
+def one(bench: Bench, system: System, store: Store, samples: int, checks: dict[str, int]) -> dict[str, Any]:
     """Time one system."""
     bench.counters.clear()
-    database.settle()
-    with Worker(system, bench.counters, database) as worker:
-        timed = Timed(bench, system, database, worker, checks)
+    store.settle()
+    with Worker(system, bench.counters, store) as worker:
+        timed = Timed(bench, system, store, worker, checks)
         timed.warm_up()
         rows = timed.rows("latency", samples, 0.02, 0.08)
         found = milliseconds(f"{system.name}_call", timed.durations((number, called) for number, called, _, _ in rows))
@@ -88,12 +91,10 @@ def one(bench: Bench, system: System, database: Database, samples: int, checks: 
 class Timed:
     """A worker, and the moments at which its jobs start."""
 
-    def __init__(
-        self, bench: Bench, system: System, database: Database, worker: Worker, checks: dict[str, int]
-    ) -> None:
+    def __init__(self, bench: Bench, system: System, store: Store, worker: Worker, checks: dict[str, int]) -> None:
         self._bench = bench
         self._worker = worker
-        self._send: Callable[..., Any] = lambda *asked: system.run(bench.counters, database, *asked)
+        self._send: Callable[..., Any] = lambda *asked: system.run(bench.counters, store, *asked)
         self._checks = checks
 
     def warm_up(self) -> None:

@@ -40,6 +40,8 @@ django.setup()
 from django.core.management import call_command  # noqa: E402
 from django.tasks import task  # noqa: E402
 
+BULK = False  # it has no call that sends many
+
 
 @task()
 def noop(**kwargs: Any) -> None:
