@@ -19,7 +19,7 @@ LATE: Final = timedelta(seconds=1)
 DYING: Final = timedelta(seconds=3)  # from the beginning of a job that ends its process until the process is gone
 
 KILLS: Final = frozenset({"kill_child", "kill_worker", "poison"})
-STOPS: Final = frozenset({"deploy", "skew"})  # SIGTERM: what does not end in time is handed back
+STOPS: Final = frozenset({"deploy", "skew", "kill_supervisor"})  # SIGTERM: what does not end in time is handed back
 # Silence: leases lapse.
 SILENCES: Final = frozenset({"stop_child", "stop_worker", "stall", "stall_and_reset", "refuse", "restart", "starved"})
 # Sessions end: a transaction with them, and the reply of a claim, whose jobs then nobody knows of.

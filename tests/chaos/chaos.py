@@ -15,7 +15,7 @@ from tests.chaos import events, records, tables
 from tests.chaos.causes import Causes
 from tests.chaos.checks import check
 from tests.chaos.faults import Faults
-from tests.chaos.fleet import LEASE, Fleet
+from tests.chaos.fleet import LEASE, PROCESSES, Fleet
 from tests.chaos.producers import KINDS, Producer
 from tests.chaos.samples import Sampler
 from tests.chaos.streams import Streams
@@ -78,8 +78,6 @@ class Chaos:
         self.fleet = Fleet(start, server, folder)
         self.faults = Faults(self.fleet, server, plan.seed, plan.faults)
         self.found = Found(settings={**asdict(plan), "lease": LEASE})
-        self.wrong: list[str] = []  # with the run itself
-        self.revived: list[str] = []
         self.starved: list[float] = []
         self._pace = plan.pace
 
@@ -108,7 +106,7 @@ class Chaos:
             sampler.stopping.set()
             sampler.join(10)
             self.read(producers, sampler, unsettled)
-            self.found.wrong["stopping"] = self.fleet.stop()
+            self.found.wrong["workers"] = self.faults.wrong + self.fleet.stop()
         finally:
             _end(everybody)
             sampler.stopping.set()
@@ -139,7 +137,7 @@ class Chaos:
                 poison = moment + POISON_EVERY
             if moment >= look:
                 self._note_starvation()
-                self.revived += self.faults.revive()
+                self.faults.revive()
                 self._pace = self.plan.pace * (10 if self._open() > BACKLOG else 1)
                 look = moment + 1.0
             time.sleep(0.05)
@@ -171,7 +169,7 @@ class Chaos:
         """Wait until nothing is open; return what is, if that takes too long."""
         end = time.monotonic() + self.plan.patience
         while (left := self._open()) and time.monotonic() < end:
-            self.revived += self.faults.revive()
+            self.faults.revive()
             time.sleep(0.1)
         return left
 
@@ -182,7 +180,9 @@ class Chaos:
         found.faults = dict(self.faults.happened)
         books = records.read(execute, undone={id for producer in producers for id in producer.undone})
         causes = Causes(books.faults, books.runs)
-        found.wrong = check(books, sampler.samples) | events.check(causes)
+        found.wrong = check(books, sampler.samples, processes=len(self.fleet.members) * PROCESSES) | events.check(
+            causes
+        )
         found.wrong |= self.streams.check(causes, self.faults.happened["restart"])
         found.workload = books.workload() | {"events": events.workload(), "streams": self.streams.workload()}
         found.wrong["producers"] = [
@@ -190,11 +190,12 @@ class Chaos:
         ]
         found.seen = {
             "unsettled": unsettled,
-            "revived": self.revived,
+            "workers started again": self.faults.revived,
             "lost connections of producers": sum(producer.lost_connections for producer in producers),
             "kinds tried": dict(sum((producer.tried for producer in producers), Counter())),
             "looks": sampler.samples.looks,
             "most sessions": max((sum(one.values()) for one in sampler.samples.sessions), default=0),
+            "sessions in the end": dict(sampler.samples.sessions[-1]) if sampler.samples.sessions else {},
             "most locks waited for": max(sampler.samples.waited, default=0),
             "largest tables": dict(sorted(sampler.samples.sizes.items(), key=lambda one: -one[1])[:5]),
             "connections through the proxy": self.fleet.proxy.passed,

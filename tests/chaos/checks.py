@@ -155,14 +155,15 @@ CHECKS: Final[dict[str, Callable[[Records], Iterator[str]]]] = {
     "attempts": steps.attempts,
     "counted": steps.counted,
     "lapsed": steps.lapsed,
+    "paused": steps.paused,
 }
 
 
-def check(records: Records, samples: Samples) -> dict[str, list[str]]:
+def check(records: Records, samples: Samples, *, processes: int) -> dict[str, list[str]]:
     """Return for each check what is wrong."""
     wrong = {name: list(found(records)) for name, found in CHECKS.items()}
     wrong["batch-counts"] = samples.unbalanced
-    wrong["connections"] = list(connections_leaked(samples))
+    wrong["connections"] = list(connections_leaked(samples, processes))
     wrong["memory"] = list(memory_grown(samples))
     return wrong
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
-from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from django.db import connection
 
 from django_pgbus.tasks import lifecycle
+from tests.chaos.deck import NOTE, Deck, now
 from tests.chaos.fleet import LEASE, PROCESSES, SKEW, Fleet, Member
 from tests.chaos.producers import QUEUES
 from tests.processes.harness import JOBS, alive, execute, terminate, until
@@ -28,72 +26,29 @@ from tests.storm.patience import patiently
 
 LONGER: Final = LEASE + 2.5  # than a lease
 PATIENCE: Final = 60.0  # seconds until a worker that was asked to end has
-WAY: Final = ("drop", "refuse", "delay", "stall", "stall_and_reset", "cut")  # what happens on the way to the server
-NOTE: Final = "INSERT INTO chaos_faults (name, pids, after, before, detail) VALUES (%s, %s, %s, clock_timestamp(), %s)"
+UNREACHABLE: Final = "The database cannot be reached"
 
 
-class Lasting(NamedTuple):
-    """A fault that goes on: until when, how it ends, and what is noted then."""
-
-    due: float
-    end: Callable[[], None]
-    name: str
-    pids: list[int]
-    after: datetime
-    detail: str
-
-
-class Faults:
-    """All that may happen, drawn from a shuffled deck: each once before any comes again."""
+class Faults(Deck):
+    """All that may happen."""
 
     def __init__(self, fleet: Fleet, server: Server, seed: int, names: Iterable[str] | None = None) -> None:
-        self.random = random.Random(f"{seed}/faults")
+        wanted = FAULTS.keys() if names is None else set(names)
+        if fleet.library is None:
+            wanted -= {"skew"}
+        super().__init__(seed, {name: getattr(self, name) for name in FAULTS if name in wanted})
         self.fleet, self.server = fleet, server
-        self.names = [name for name in FAULTS if names is None or name in set(names)]
-        if fleet.library is None and "skew" in self.names:
-            self.names.remove("skew")
-        self.happened: Counter[str] = Counter(dict.fromkeys(self.names, 0))
-        self.decks = 0  # that are through
-        self.lasting: list[Lasting] = []
-        self._deck: list[str] = []
+        self.wrong: list[str] = []  # workers that ended by themselves, or did not when they were asked to
+        self.revived = 0
 
-    def strike(self) -> None:
-        """Let the next of the deck happen."""
-        if not self.names:
-            return
-        if not self._deck:
-            self._deck = self.random.sample(self.names, len(self.names))
-        name = self._deck.pop()
-        if name in WAY and any(lasting.name in WAY for lasting in self.lasting):
-            self._deck.insert(0, name)  # one at a time
-            return
-        self.happened[name] += 1
-        after = now()
-        done = FAULTS[name](self)
-        pids, detail = done[0], str(done[1]) if len(done) > 1 else ""
-        if len(done) > 2:
-            seconds, end = done[2], done[3]
-            self.lasting.append(Lasting(time.monotonic() + seconds, end, name, pids, after, detail))
-        else:
-            patiently(NOTE, name, pids, after, detail)
-        self.decks += not self._deck
-
-    def end(self, *, all_of_them: bool = False) -> None:
-        """End what has lasted long enough."""
-        for lasting in self.lasting[:]:
-            if all_of_them or time.monotonic() >= lasting.due:
-                self.lasting.remove(lasting)
-                lasting.end()
-                patiently(NOTE, lasting.name, lasting.pids, lasting.after, lasting.detail)
-
-    def revive(self) -> list[str]:
-        """Start workers that ended by themselves, which they should not, and return which they were."""
-        found = []
+    def revive(self) -> None:
+        """Start workers that ended by themselves: they may if the database was away when they were started."""
         for member in self.fleet.members:
             if (code := member.worker.process.poll()) is not None:
-                found.append(f"{member.name} ended with {code}: {member.worker.log[-300:]!r}")
+                self.revived += 1
+                if UNREACHABLE not in member.worker.log:
+                    self.wrong.append(f"{member.name} ended with {code}: {member.worker.log[-300:]!r}")
                 self.fleet.start(member)
-        return found
 
     # --- processes --------------------------------------------------------------------------------------
 
@@ -120,6 +75,27 @@ class Faults:
         self.fleet.start(member)
         return pids, member.name
 
+    def kill_supervisor(self) -> Any:
+        """Kill -9 of a supervisor alone: its processes see that, stop as if asked to, and leave nothing."""
+        member = self.random.choice(self.fleet.members)
+        pids = member.pids()
+        os.kill(member.worker.pid, signal.SIGKILL)
+        member.worker.process.wait()
+        self.fleet.start(member)
+
+        def end() -> None:
+            deadline = time.monotonic() + PATIENCE
+            while left := [pid for pid in pids if alive(pid)]:
+                if time.monotonic() > deadline:
+                    self.wrong.append(
+                        f"processes {left} of {member.name} outlived their supervisor by {PATIENCE:.0f} s"
+                    )
+                    self._kill(left)
+                self.end()  # what they wait for may be such a fault
+                time.sleep(0.05)
+
+        return pids, member.name, LONGER, end
+
     def _stop(self, pids: list[int], detail: str) -> Any:
         _signal(pids, signal.SIGSTOP)
         return pids, detail, LONGER, lambda: _signal(pids, signal.SIGCONT)
@@ -139,8 +115,10 @@ class Faults:
         member.worker.send(signal.SIGTERM)
         deadline = time.monotonic() + PATIENCE
         while member.worker.process.poll() is None:
-            assert time.monotonic() < deadline, f"{member.name} does not end."
             self.end()  # what it waits for may be such a fault
+            if time.monotonic() > deadline:
+                self.wrong.append(f"{member.name} did not end within {PATIENCE:.0f} s")
+                self._kill(pids)
             time.sleep(0.05)
         self.fleet.start(member)
         return pids
@@ -248,7 +226,7 @@ class Faults:
     def pause(self) -> Any:
         queue = self.random.choice(QUEUES)
         lifecycle.pause_queue(queue)
-        return [], queue, 3.0, lambda: _patiently_resume(queue)
+        return [], queue, 5.0, lambda: _patiently_resume(queue)
 
 
 FAULTS: Final[dict[str, Callable[[Faults], Any]]] = {
@@ -256,6 +234,7 @@ FAULTS: Final[dict[str, Callable[[Faults], Any]]] = {
     for fault in (
         Faults.kill_child,
         Faults.kill_worker,
+        Faults.kill_supervisor,
         Faults.stop_child,
         Faults.stop_worker,
         Faults.skew,
@@ -274,11 +253,6 @@ FAULTS: Final[dict[str, Callable[[Faults], Any]]] = {
         Faults.pause,
     )
 }
-
-
-def now() -> datetime:
-    ((moment,),) = patiently("SELECT clock_timestamp()")
-    return moment  # type: ignore[no-any-return]
 
 
 def _signal(pids: list[int], number: int) -> None:

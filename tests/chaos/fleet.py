@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +91,15 @@ class Fleet:
         """Ask all to end, and return what was wrong with that."""
         for member in self.members:
             member.worker.send(signal.SIGTERM)
-        return [f"{member.name} ended with {code}" for member in self.members if (code := member.worker.wait(60)) != 0]
+        found = []
+        for member in self.members:
+            try:
+                code: object = member.worker.wait(60)
+            except subprocess.TimeoutExpired:
+                code = "nothing within a minute"
+            if code != 0:
+                found.append(f"{member.name} ended with {code}")
+        return found
 
     def close(self) -> None:
         self.proxy.close()

@@ -57,6 +57,7 @@ class Move(NamedTuple):
     worker: Any
     reason: str | None
     at: datetime
+    queue: str = "default"
 
 
 class Fault(NamedTuple):
@@ -95,6 +96,7 @@ class Records:
     over_the_limit: list[str] = field(default_factory=list)
     two_holders: list[str] = field(default_factory=list)
     batches: list[str] = field(default_factory=list)
+    pauses: list[tuple[str, datetime, datetime]] = field(default_factory=list)  # of a queue, from when until when
     full: int = 0  # limits that were reached
     of_batches: int = 0
 
@@ -136,7 +138,8 @@ def read(execute: Execute, undone: Iterable[int] = ()) -> Records:
     """Return what is in the books of a run that is over."""
     moves: dict[int, list[Move]] = defaultdict(list)
     for row in execute(
-        "SELECT id, place, delivery, attempts, leased, lapsed, suspect, worker, reason, at FROM chaos_moves ORDER BY move"
+        "SELECT id, place, delivery, attempts, leased, lapsed, suspect, worker, reason, at, queue"
+        " FROM chaos_moves ORDER BY move"
     ):
         moves[row[0]].append(Move(*row))
     sent = {id: Sent(*rest) for id, *rest in execute("SELECT id, kind, key, batch_id FROM chaos_sent")}
@@ -168,6 +171,7 @@ def read(execute: Execute, undone: Iterable[int] = ()) -> Records:
         over_the_limit=seen.over_the_limit(),
         two_holders=seen.together(),
         batches=batches.wrong_at_the_end(execute, dict(members)),
+        pauses=pauses(execute("SELECT queue, paused, at FROM chaos_pauses ORDER BY at")),
         full=seen.full(),
         of_batches=len(members),
     )
@@ -178,3 +182,15 @@ def under_its_delivery(run: Run, moves: list[Move]) -> Run:
     claims = [move for move in moves if move.leased and move.worker == run.worker]
     nth = bisect_right([move.at for move in claims], run.began)
     return run._replace(delivery=claims[nth - 1].delivery if nth else None)
+
+
+def pauses(rows: Iterable[tuple[str, bool, datetime]]) -> list[tuple[str, datetime, datetime]]:
+    """Return (queue, from, until) of each pause that is over."""
+    since: dict[str, datetime] = {}
+    found = []
+    for queue, paused, at in rows:
+        if paused:
+            since.setdefault(queue, at)
+        elif queue in since:
+            found.append((queue, since.pop(queue), at))
+    return found

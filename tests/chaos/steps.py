@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import pairwise
+from typing import Final
 
 from tests.chaos.causes import KILLS, LOSSES, SILENCES, STOPS, Causes
 from tests.chaos.records import Move, Records, Run
+
+HEARD: Final = timedelta(seconds=2)  # a second, and one for a machine that others use
+DEAF: Final = SILENCES | {"delay", "cut", "drop"}  # what was asked before the pause is answered after it
 
 
 def _steps(records: Records) -> Iterator[tuple[Move, Move]]:
@@ -57,12 +61,15 @@ def counted(records: Records) -> Iterator[str]:
     """Yield each attempt that counts as failed and was no failed run, and each failed run that does not count."""
     causes = Causes(records.faults, records.runs)
     ran = {(run.id, run.delivery): run for run in records.runs}
+    pids = {run.worker: run.pid for run in records.runs}
     for before, after in _steps(records):
         if not before.leased or before.id not in records.sent:
             continue  # what handlers of events do is counted elsewhere
         run = ran.get((before.id, before.delivery))
         if after.place == "delayed" and after.reason == "retry":
-            if run is None and not _never_began(records, before):
+            if run is None and not _never_began(
+                records.sent[after.id].kind, pids.get(before.worker), before, after, causes
+            ):
                 yield f"#{after.id}: delivery {before.delivery} failed without a run; {_told(before)}, {_told(after)}"
             elif run is not None and run.outcome in {"succeeded", "snoozed"} and not _may_fail(run, after, causes):
                 yield f"#{after.id}: delivery {before.delivery} {run.outcome}, and counts as failed; {_told(after)}"
@@ -76,9 +83,11 @@ def counted(records: Records) -> Iterator[str]:
             yield f"#{after.id}: delivery {before.delivery} failed, and does not count; {_told(after)}"
 
 
-def _never_began(records: Records, claim: Move) -> bool:
-    """A task that the version does not know fails before it runs."""
-    return records.sent[claim.id].kind == "old_new"
+def _never_began(kind: str, pid: int | None, claim: Move, after: Move, causes: Causes) -> bool:
+    """Return whether it failed before it ran: its version does not know it, or its transaction could not begin."""
+    if kind == "transactional":
+        return pid is not None and causes.any(LOSSES | SILENCES, pid, claim.at, after.at)
+    return kind == "old_new"
 
 
 def _may_fail(run: Run, after: Move, causes: Causes) -> bool:
@@ -96,6 +105,24 @@ def lapsed(records: Records) -> Iterator[str]:
             continue
         if not causes.any(names, pid, before.at - timedelta(seconds=1), after.at):
             yield f"#{after.id}, of process {pid}: {_told(before)}, then {_told(after)}"
+
+
+def paused(records: Records) -> Iterator[str]:
+    """Yield each claim in a queue that had been paused for longer than anybody needs to hear of it."""
+    causes = Causes(records.faults, records.runs)
+    pids = {run.worker: run.pid for run in records.runs}
+    if not records.pauses:
+        return
+    for moves in records.moves.values():
+        for move in moves:
+            if not move.leased:
+                continue
+            for queue, since, until in records.pauses:
+                start = since + HEARD
+                if queue == move.queue and start < move.at < until:
+                    pid = pids.get(move.worker)
+                    if pid is None or not causes.any(DEAF, pid, since, move.at):
+                        yield f"#{move.id} was claimed by process {pid} in {queue}, paused at {since}: {_told(move)}"
 
 
 def _told(move: Move) -> str:

@@ -39,21 +39,30 @@ CREATE: Final = (
         suspect boolean NOT NULL DEFAULT false,
         started boolean NOT NULL DEFAULT false,
         worker uuid,
+        queue text NOT NULL,
         reason text,
         at timestamptz NOT NULL DEFAULT clock_timestamp()
     );
+    CREATE TABLE chaos_pauses (queue text NOT NULL, paused boolean NOT NULL, at timestamptz DEFAULT clock_timestamp());
+    CREATE FUNCTION chaos_note_pause() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO chaos_pauses (queue, paused) VALUES (NEW.queue, NEW.paused_at IS NOT NULL);
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER chaos_paused AFTER INSERT OR UPDATE ON pgbus_queue_states
+        FOR EACH ROW EXECUTE FUNCTION chaos_note_pause();
     CREATE FUNCTION chaos_note_line() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
-        INSERT INTO chaos_moves (id, place, delivery, attempts, leased, lapsed, suspect, started, worker)
+        INSERT INTO chaos_moves (id, place, delivery, attempts, leased, lapsed, suspect, started, worker, queue)
         VALUES (NEW.id, 'line', NEW.delivery, NEW.attempts, NEW.leased_until IS NOT NULL,
                 TG_OP = 'UPDATE' AND coalesce(OLD.leased_until < clock_timestamp(), false),
-                NEW.suspect, NEW.started, NEW.worker);
+                NEW.suspect, NEW.started, NEW.worker, NEW.queue);
         RETURN NULL;
     END $$;
     CREATE FUNCTION chaos_note_elsewhere() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
-        INSERT INTO chaos_moves (id, place, delivery, attempts, worker, reason)
-        SELECT NEW.id, TG_ARGV[0], NEW.delivery, NEW.attempts, (to_jsonb(NEW)->>'worker')::uuid,
+        INSERT INTO chaos_moves (id, place, delivery, attempts, worker, queue, reason)
+        SELECT NEW.id, TG_ARGV[0], NEW.delivery, NEW.attempts, (to_jsonb(NEW)->>'worker')::uuid, NEW.queue,
                coalesce(to_jsonb(NEW)->>'reason', to_jsonb(NEW)->>'outcome', to_jsonb(NEW)->>'waits_for');
         RETURN NULL;
     END $$;

@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 
 from tests.chaos.checks import CHECKS, check
-from tests.chaos.records import Ending, Fault, Move, Records, Run, Sent, under_its_delivery
+from tests.chaos.records import Ending, Fault, Move, Records, Run, Sent, pauses, under_its_delivery
 from tests.chaos.samples import Samples
+from tests.processes.harness import JOBS
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ONE, TWO = UUID(int=1), UUID(int=2)
@@ -221,6 +222,11 @@ def test_an_attempt_that_counts_as_failed_was_a_failed_run():
     assert "counted" in red(records(moves=moves, runs=[]))
     assert "counted" in red(records(moves=moves, runs=[run(2, 3, "succeeded")]))
     assert "counted" not in red(records("old_new", moves=moves, runs=[]))
+    other = [run(0.5, 0.6)._replace(id=2)]  # by which the process is known
+    assert "counted" in red(records("transactional", moves=moves, runs=other))
+    away = [fault("restart", 1.5, 3)]
+    assert "counted" not in red(records("transactional", moves=moves, runs=other, faults=away))
+    assert "counted" in red(records("plain", moves=moves, runs=other, faults=away))
 
 
 def test_a_failed_run_counts():
@@ -228,6 +234,25 @@ def test_a_failed_run_counts():
     assert "counted" in red(records(moves=moves, runs=[run(2, 3, "failed")]))
     killed = records(moves=moves, runs=[run(2, 3, "failed")], faults=[fault("kill_child", 3, 4)])
     assert "counted" not in red(killed)
+
+
+def test_nobody_claims_in_a_queue_that_was_paused_for_a_while():
+    def books(moment, queue="default", **more):
+        return records(
+            moves={1: [enters(), claims(moment)._replace(queue=queue)]}, pauses=[("default", at(10), at(15))], **more
+        )
+
+    assert "paused" in red(books(13))
+    assert "paused" not in red(books(11))
+    assert "paused" not in red(books(16))
+    assert "paused" not in red(books(13, "mail"))
+    assert "paused" not in red(books(13, faults=[fault("stop_child", 9, 14)]))
+    assert "paused" in red(books(13, faults=[fault("stop_child", 9, 14, pid=8)]))
+
+
+def test_a_pause_lasts_until_the_queue_is_resumed():
+    rows = [("a", True, at(1)), ("b", True, at(2)), ("a", True, at(3)), ("a", False, at(4)), ("a", False, at(5))]
+    assert pauses(rows) == [("a", at(1), at(4))]
 
 
 def test_a_run_belongs_to_the_last_claim_of_its_process():
@@ -239,32 +264,34 @@ def test_a_run_belongs_to_the_last_claim_of_its_process():
 def seen(*sessions, memory=(), open=0, unbalanced=()):
     return Samples(
         sessions=[Counter(one) for one in sessions],
-        in_transaction=[0 for _ in sessions[1:]] + [open],
+        in_transaction=[open],
         memory={7: [(float(second), kib) for second, kib in enumerate(memory)]},
         unbalanced=list(unbalanced),
     )
 
 
-BEFORE = {"pgbus heart": 6, "sampler": 1}
+QUIET = {"pgbus heart": 6, JOBS: 0, "sampler": 1}
 
 
 def of_samples(samples: Samples) -> set[str]:
-    return {name for name, lines in check(records(), samples).items() if lines}
+    return {name for name, lines in check(records(), samples, processes=6).items() if lines}
 
 
-def test_as_many_sessions_in_the_end_as_in_the_beginning():
-    assert of_samples(seen(BEFORE, BEFORE)) == set()
-    assert of_samples(seen(BEFORE, {**BEFORE, "pgbus heart": 7})) == {"connections"}
-    assert of_samples(seen(BEFORE, BEFORE, open=1)) == {"connections"}
-    assert of_samples(seen(BEFORE)) == {"connections"}
+def test_no_more_sessions_in_the_end_than_processes_want():
+    assert of_samples(seen(QUIET)) == set()
+    assert of_samples(seen({**QUIET, "pgbus heart": 7})) == {"connections"}
+    assert of_samples(seen({**QUIET, JOBS: 1})) == {"connections"}
+    assert of_samples(seen({**QUIET, "psql": 20})) == set()
+    assert of_samples(seen(QUIET, open=1)) == {"connections"}
+    assert of_samples(seen()) == {"connections"}
 
 
 def test_memory_that_grows_is_told():
     flat = [80_000] * 90
-    assert of_samples(seen(BEFORE, BEFORE, memory=flat)) == set()
-    assert of_samples(seen(BEFORE, BEFORE, memory=[80_000 + 1500 * second for second in range(90)])) == {"memory"}
-    assert of_samples(seen(BEFORE, BEFORE, memory=[80_000 + 1500 * second for second in range(50)])) == set()
+    assert of_samples(seen(QUIET, memory=flat)) == set()
+    assert of_samples(seen(QUIET, memory=[80_000 + 1500 * second for second in range(90)])) == {"memory"}
+    assert of_samples(seen(QUIET, memory=[80_000 + 1500 * second for second in range(50)])) == set()
 
 
 def test_batches_that_do_not_add_up_at_a_look_are_told():
-    assert of_samples(seen(BEFORE, BEFORE, unbalanced=["batch 1"])) == {"batch-counts"}
+    assert of_samples(seen(QUIET, unbalanced=["batch 1"])) == {"batch-counts"}

@@ -97,13 +97,23 @@ def out_of_order(runs: Iterable[Ran], stubborn: set[int]) -> list[str]:
 
 
 def together(runs: Iterable[Ran], kills: dict[int, list[Kill]]) -> list[str]:
-    """Return each run that began while another one of its key ran; one that was killed ran until then."""
+    """
+    Return each run that began while that of another entry of its key ran; one that was killed ran until then.
+
+    A run is fenced out, and counts no longer, once its own entry has begun anew: whether that may be, `repeats` asks.
+    """
+    ordered = list(runs)
+    again: dict[int, datetime] = {}
+    until: list[datetime] = []
+    for run in reversed(ordered):
+        end = run.ended or min((after for _, after, before in kills[run.pid] if before >= run.began), default=run.began)
+        until.append(min(end, again.get(run.position, end)))
+        again[run.position] = run.began
     until_of: dict[int, tuple[datetime, Ran]] = {}
     wrong = []
-    for run in runs:
+    for run, end in zip(ordered, reversed(until), strict=True):
         if run.key in until_of and run.began < until_of[run.key][0]:
             wrong.append(f"{run} began beside {until_of[run.key][1]}")
-        end = run.ended or min((after for _, after, before in kills[run.pid] if before >= run.began), default=run.began)
         if run.key not in until_of or until_of[run.key][0] < end:
             until_of[run.key] = (end, run)
     return wrong
