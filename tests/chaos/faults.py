@@ -25,7 +25,7 @@ from tests.processes.server import Server
 from tests.storm.patience import patiently
 
 LONGER: Final = LEASE + 2.5  # than a lease
-PATIENCE: Final = 60.0  # seconds until a worker that was asked to end has
+PATIENCE: Final = 120.0  # seconds until a worker that was asked to end has, on a machine that others use
 UNREACHABLE: Final = "The database cannot be reached"
 
 

@@ -94,9 +94,9 @@ class Fleet:
         found = []
         for member in self.members:
             try:
-                code: object = member.worker.wait(60)
+                code: object = member.worker.wait(PATIENCE)
             except subprocess.TimeoutExpired:
-                code = "nothing within a minute"
+                code = f"nothing within {PATIENCE:.0f} s"
             if code != 0:
                 found.append(f"{member.name} ended with {code}")
         return found
