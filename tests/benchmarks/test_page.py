@@ -72,6 +72,23 @@ def test_text_is_escaped_wherever_it_comes_from() -> None:
     assert "<code>manage.py runworker</code>" in page
 
 
+def test_words_in_backquotes_are_code_and_the_rest_is_escaped() -> None:
+    assert html.code("a < `b < c`") == "a &lt; <code>b &lt; c</code>"
+
+
+def test_benchmarks_stand_in_their_order() -> None:
+    record = a_record()
+    record.parts = dict(reversed(record.parts.items()))
+    page = html.page(record)
+    assert page.index('<h2 id="jobs">') < page.index('<h2 id="budget">')
+
+
+def test_ratios_name_the_systems() -> None:
+    table = reading.ratios(part("jobs", [{}], ratios={"single_vs_djtasksdb": 2.0, "many_vs_oban": None}))
+    assert table is not None
+    assert table.rows == [["single beside django-tasks-db", "2"]]
+
+
 def test_the_report_needs_nothing_else() -> None:
     pytest.importorskip("matplotlib")
     page = html.page(a_record())

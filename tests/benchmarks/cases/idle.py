@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.benchmarks import machine
 from tests.benchmarks.bench import Bench
@@ -75,14 +75,21 @@ def run(bench: Bench) -> Report:
 
 @dataclass(slots=True)
 class Idler:
-    """A worker that has nothing to do any more, and what was seen of it."""
+    """A worker that has nothing to do any more, and how many connections it was seen with."""
 
     system: System
     store: Any
     worker: Worker
-    transactions: int = 0
-    processor: float = 0.0
     connections: list[int] = field(default_factory=list)
+
+
+class Reading(NamedTuple):
+    """What was served and used up to a moment; of Redis, commands are both statements and transactions."""
+
+    moment: float
+    statements: int
+    transactions: int
+    processor: float
 
 
 def idler(bench: Bench, system: System, stack: contextlib.ExitStack) -> Idler:
@@ -103,27 +110,22 @@ def idler(bench: Bench, system: System, stack: contextlib.ExitStack) -> Idler:
 def together(bench: Bench, idlers: list[Idler], seconds: float) -> dict[str, Any]:
     """Watch all of them for as long, and return what they cost."""
     bench.server.admin.execute("SELECT pg_stat_statements_reset()")
-    for one in idlers:
-        one.transactions = work_of(bench.server, one.store)[1]
-        one.processor = machine.processor_seconds(one.worker.pid)
-    began = time.monotonic()
-    while (took := time.monotonic() - began) < seconds:
+    before = [reading(bench.server, one) for one in idlers]
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
         for one in idlers:
             one.connections.append(connections_of(bench.server, one.store))
         time.sleep(0.25)
     found: dict[str, Any] = {}
-    for one in idlers:
+    for one, was in zip(idlers, before, strict=True):
         one.worker.check()
-        statements, transactions = work_of(bench.server, one.store)
-        if one.system.in_redis:
-            transactions -= len(one.connections) + 1  # the looks of the benchmark itself
-            statements = transactions - one.transactions
+        now = reading(bench.server, one)
+        took, looks = now.moment - was.moment, len(one.connections) + 1 if one.system.in_redis else 0
         resident = [memory for pid in machine.family(one.worker.pid) if (memory := machine.resident(pid))]
-        spent = machine.processor_seconds(one.worker.pid) - one.processor
         figures = {
-            "statements_s": rounded(statements / took, 2),
-            "transactions_s": rounded((transactions - one.transactions) / took, 2),
-            "processor_percent": rounded(spent / took * 100, 2),
+            "statements_s": rounded((now.statements - was.statements - looks) / took, 2),
+            "transactions_s": rounded((now.transactions - was.transactions - looks) / took, 2),
+            "processor_percent": rounded((now.processor - was.processor) / took * 100, 2),
             "processes": len(resident),
             "largest_mb": rounded(max(resident), 1),
             "all_mb": rounded(sum(resident), 1),
@@ -134,11 +136,14 @@ def together(bench: Bench, idlers: list[Idler], seconds: float) -> dict[str, Any
     return found
 
 
-def work_of(server: Server, store: Any) -> tuple[int, int]:
-    """Return how many statements and transactions a store has served; of Redis, commands as both."""
-    if isinstance(store, Keys):
-        return (commands := int(store.told("total_commands_processed"))), commands
-    return rows_of(server, STATEMENTS, store)[0][0], rows_of(server, TRANSACTIONS, store)[0][0]
+def reading(server: Server, one: Idler) -> Reading:
+    """Return what a store has served and a worker has used until now."""
+    if isinstance(one.store, Keys):
+        statements = transactions = int(one.store.told("total_commands_processed"))
+    else:
+        statements = int(rows_of(server, STATEMENTS, one.store)[0][0])
+        transactions = int(rows_of(server, TRANSACTIONS, one.store)[0][0])
+    return Reading(time.monotonic(), statements, transactions, machine.processor_seconds(one.worker.pid))
 
 
 def connections_of(server: Server, store: Any) -> int:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.template import Context, Engine
 from django.utils.safestring import SafeString, mark_safe
 
+from tests.benchmarks.estimate import TAKES
 from tests.benchmarks.goals import GOALS, met, rows
 from tests.benchmarks.notes import ASPECTS, NOTES
 from tests.benchmarks.page import plots, reading
@@ -26,13 +27,13 @@ def write(record: Record, place: Path) -> None:
 
 def page(record: Record) -> str:
     """Return the report; all of its text is escaped by the template."""
-    engine = Engine(dirs=[str(TEMPLATES)], autoescape=True)
+    engine = Engine(dirs=[str(TEMPLATES)])
     told = {
         "caveats": reading.caveats(record),
         "goals": [goal_of(record, name) for name in GOALS],
         "systems": [system_of(record, name) for name in reading.peers(record)],
         "environment": reading.environment(record),
-        "parts": [part_of(part) for part in record.parts.values()],
+        "parts": [part_of(record.parts[name]) for name in TAKES if name in record.parts],
         "failed": list(record.failed.items()),
         "budget": reading.budget(record),
         "steps": reading.steps(record),
@@ -90,7 +91,7 @@ def part_of(part: dict[str, Any]) -> dict[str, Any]:
         "runs": reading.all_runs(part),
         "settings": [(name.replace("_", " "), str(value)) for name, value in settings.items()],
         "checks": ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in part["checks"].items()),
-        "measured": f"{part['measured'].replace('T', ' ')}, in {part['took'] / 60:.1f} minutes, at {part['commit']}",
+        "measured": f"{part['measured'][:16].replace('T', ' ')} UTC in {part['took'] / 60:.1f} minutes at {part['commit']}",
     }
 
 

@@ -140,8 +140,13 @@ def all_runs(part: Mapping[str, Any]) -> Table:
 
 def ratios(part: Mapping[str, Any]) -> Table | None:
     """Return the medians of the ratios within the runs, None where there are none."""
-    there = [[name.replace("_", " "), number(value)] for name, value in part["ratios"].items() if value is not None]
+    there = [[_ratio(name), number(value)] for name, value in part["ratios"].items() if value is not None]
     return Table(["Ratio, median of the runs", ""], there) if there else None
+
+
+def _ratio(name: str) -> str:
+    words = (title(word) if word != "pgbus" else word for word in name.split("_"))
+    return " ".join("beside" if word == "vs" else word for word in words)
 
 
 def budget(record: Record) -> Table | None:
