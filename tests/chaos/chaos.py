@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from django.db import connection
+from django.db import connection, transaction
 
 from tests.chaos import events, records, tables
 from tests.chaos.causes import Causes
@@ -32,6 +32,7 @@ BACKLOG: Final = 600  # jobs: producers slow down
 WHOLE_DECK_FROM: Final = 300.0  # seconds: a run so long goes on until each fault has happened
 POISON_EVERY: Final = 20.0  # seconds
 STREAM_PRODUCERS: Final = 2
+LONGEST: Final = 600.0  # seconds until all is settled after the last fault
 QUIET: Final = 4.0  # seconds without work before sessions are counted
 
 
@@ -46,7 +47,7 @@ class Plan:
     every: float = 2.5  # seconds between two faults
     producers: int = 4
     pace: float = 0.08  # seconds that a producer waits between two transactions
-    patience: float = 90.0  # seconds until all is settled after the last fault
+    patience: float = 60.0  # seconds in which nothing moves, though something is open
 
 
 @dataclass(slots=True, kw_only=True)
@@ -166,9 +167,14 @@ class Chaos:
         return int(patiently(OPEN)[0][0]) + self.streams.open()
 
     def settle(self) -> int:
-        """Wait until nothing is open; return what is, if that takes too long."""
-        end = time.monotonic() + self.plan.patience
-        while (left := self._open()) and time.monotonic() < end:
+        """Wait until nothing is open; return what is, if nothing moves for too long or it takes too long altogether."""
+        start = moved = time.monotonic()
+        seen = None
+        while left := self._open():
+            if seen != (now := (left, patiently(tables.LAST_MOVE))):
+                seen, moved = now, time.monotonic()
+            if time.monotonic() > min(moved + self.plan.patience, start + LONGEST):
+                break
             self.faults.revive()
             time.sleep(0.1)
         return left
@@ -176,6 +182,25 @@ class Chaos:
     def read(self, producers: Iterable[Producer], sampler: Sampler, unsettled: int) -> None:
         """Read the books and check them."""
         execute(tables.INDEXES)
+        with transaction.atomic():  # one snapshot: workers may be at it still
+            execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            self._check(producers, sampler)
+        found = self.found
+        found.seen = {
+            "unsettled": unsettled,
+            "workers started again": self.faults.revived,
+            "lost connections of producers": sum(producer.lost_connections for producer in producers),
+            "kinds tried": dict(sum((producer.tried for producer in producers), Counter())),
+            "looks": sampler.samples.looks,
+            "most sessions": max((sum(one.values()) for one in sampler.samples.sessions), default=0),
+            "sessions in the end": dict(sampler.samples.sessions[-1]) if sampler.samples.sessions else {},
+            "most locks waited for": max(sampler.samples.waited, default=0),
+            "largest tables": dict(sorted(sampler.samples.sizes.items(), key=lambda one: -one[1])[:5]),
+            "connections through the proxy": self.fleet.proxy.passed,
+            **found.seen,
+        }
+
+    def _check(self, producers: Iterable[Producer], sampler: Sampler) -> None:
         found = self.found
         found.faults = dict(self.faults.happened)
         books = records.read(execute, undone={id for producer in producers for id in producer.undone})
@@ -188,19 +213,7 @@ class Chaos:
         found.wrong["producers"] = [
             f"{producer.name}: {producer.failed!r}" for producer in producers if producer.failed is not None
         ]
-        found.seen = {
-            "unsettled": unsettled,
-            "workers started again": self.faults.revived,
-            "lost connections of producers": sum(producer.lost_connections for producer in producers),
-            "kinds tried": dict(sum((producer.tried for producer in producers), Counter())),
-            "looks": sampler.samples.looks,
-            "most sessions": max((sum(one.values()) for one in sampler.samples.sessions), default=0),
-            "sessions in the end": dict(sampler.samples.sessions[-1]) if sampler.samples.sessions else {},
-            "most locks waited for": max(sampler.samples.waited, default=0),
-            "largest tables": dict(sorted(sampler.samples.sizes.items(), key=lambda one: -one[1])[:5]),
-            "connections through the proxy": self.fleet.proxy.passed,
-            **books.seen(),
-        }
+        found.seen = books.seen()
 
 
 def _end(producers: Iterable[Sender]) -> None:

@@ -85,8 +85,8 @@ class Proxy:
     def close(self) -> None:
         self.flow()
         self.refuse()
-        self._call(lambda: [task.cancel() for task in asyncio.all_tasks(self._loop)])
-        self._call(self._loop.stop)
+        self._do(self._end())
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
 
@@ -99,6 +99,13 @@ class Proxy:
         done = threading.Event()
         self._loop.call_soon_threadsafe(lambda: (what(), done.set()))
         done.wait(10)
+
+    @staticmethod
+    async def _end() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def _listen(self) -> None:
         if self._server is None:

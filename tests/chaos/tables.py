@@ -100,3 +100,4 @@ SENT: Final = """
     SELECT sent.id, %s::text, %s::text, %s::bigint FROM unnest(%s::bigint[]) AS sent (id)
     ON CONFLICT (id) DO NOTHING
 """
+LAST_MOVE: Final = "SELECT max(move) FROM chaos_moves"
