@@ -13,6 +13,7 @@ import django
 
 if TYPE_CHECKING or django.VERSION >= (6, 0):
     from django.tasks import DEFAULT_TASK_BACKEND_ALIAS, DEFAULT_TASK_QUEUE_NAME, task_backends
+    from django.tasks import signals as task_signals
     from django.tasks.backends.base import BaseTaskBackend
     from django.tasks.base import (
         DEFAULT_TASK_PRIORITY,
@@ -40,6 +41,7 @@ else:
             f"Django {django.get_version()} has no django.tasks: install the backport with "
             '`pip install "django-pgbus[tasks]"` and add "django_tasks" to INSTALLED_APPS.'
         ) from error
+    from django_tasks import signals as task_signals
     from django_tasks.backends.base import BaseTaskBackend
     from django_tasks.base import (
         DEFAULT_TASK_PRIORITY,
@@ -90,5 +92,6 @@ __all__ = [
     "task_backends",
     "task_enqueued",
     "task_finished",
+    "task_signals",
     "task_started",
 ]

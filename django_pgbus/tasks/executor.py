@@ -314,10 +314,12 @@ class Executor:
 
     @staticmethod
     def _delay(run: Run, error: BaseException) -> float | None:
-        own = run.call.runnable.policy.backoff if run.call.runnable is not None else None
+        runnable = run.call.runnable
+        own = runnable.policy.backoff if runnable is not None else None
         failures = run.delivery.attempts
         try:
-            return backoff.delay(own, error, run.call.subject, failures, path=run.delivery.task)
+            subject = runnable.subject_of(run.call) if own is not None and runnable is not None else None
+            return backoff.delay(own, error, subject, failures, path=run.delivery.task)
         except BaseException as left:  # Who heard that it is broken has exited.
             announce(signals.RECEIVER, left)
             return backoff.default_delay(failures)

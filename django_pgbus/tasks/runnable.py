@@ -8,8 +8,11 @@ The executor knows the steps of a run, a `Runnable` what differs between the kin
 from __future__ import annotations
 
 import inspect
+import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final, cast
 
 from django.core.signals import setting_changed
@@ -27,6 +30,7 @@ from django_pgbus.tasks.compat import (
     task_finished,
     task_started,
 )
+from django_pgbus.tasks.listeners import is_heard, only_django_listens
 from django_pgbus.tasks.lookup import find_task
 from django_pgbus.tasks.masking import loggable, scrubbed
 from django_pgbus.tasks.policy import Policy, policy_of
@@ -35,7 +39,10 @@ from django_pgbus.tasks.policy import Policy, policy_of
 @dataclass(slots=True)
 class Call:
     """
-    One run of a function: its arguments, and what is known of it (`subject`: a TaskResult, or an Event).
+    One run of a function: its arguments, and what is known of it.
+
+    `subject` is a TaskResult, which is made when somebody asks `Runnable.subject_of`, or an Event or an Entry. `worker` is
+    who runs it, once its message could be read.
 
     Its repr, which error trackers send with the frames of a traceback, holds no arguments.
     """
@@ -46,6 +53,7 @@ class Call:
     args: Sequence[Any] = field(default=(), repr=False)
     kwargs: dict[str, Any] = field(default_factory=dict, repr=False)
     subject: Any = None
+    worker: str | None = None
 
 
 class Runnable:
@@ -58,6 +66,10 @@ class Runnable:
     def open(self, call: Call, worker: str) -> None:
         """Read what the message carries into `call`; raises what is wrong with it."""
         raise NotImplementedError
+
+    def subject_of(self, call: Call) -> Any:
+        """Return what is known of a run, None if its message could not be read."""
+        return call.subject
 
     def positional(self, call: Call) -> Sequence[Any]:
         """Return the positional arguments as the function takes them."""
@@ -115,35 +127,45 @@ class RunnableTask(Runnable):
         self._sender = type(task.get_backend())
 
     def open(self, call: Call, worker: str) -> None:
-        """Decode the arguments, and make the result that Django's contract asks for."""
-        delivery = call.delivery
-        call.args, call.kwargs = args, kwargs = payload.decode(delivery.payload)
-        call.subject = running.running(
-            task=self.task,
-            id=delivery.id,
-            backend=delivery.backend,
-            enqueued_at=delivery.enqueued_at,
-            now=timezone.now(),
-            args=args,
-            kwargs=kwargs,
-            errors=delivery.errors,
-            attempts=delivery.attempts,
-            worker=worker,
-        )
+        """Decode the arguments."""
+        call.args, call.kwargs = payload.decode(call.delivery.payload)
+        call.worker = worker
+        if call.delivery.errors is not None:
+            self.subject_of(call)  # A history that cannot be read fails the attempt, and not what follows from it.
+
+    def subject_of(self, call: Call) -> Any:
+        """Return the result that Django's contract asks for; most runs end without anybody having asked."""
+        if call.subject is None and call.worker is not None:
+            delivery = call.delivery
+            call.subject = running.running(
+                task=self.task,
+                id=delivery.id,
+                backend=delivery.backend,
+                enqueued_at=delivery.enqueued_at,
+                now=timezone.now() - timedelta(seconds=time.monotonic() - call.began),
+                args=list(call.args),
+                kwargs=call.kwargs,
+                errors=delivery.errors,
+                attempts=delivery.attempts,
+                worker=call.worker,
+            )
+        return call.subject
 
     def positional(self, call: Call) -> Sequence[Any]:
         """Return the arguments, with the context before them if the task takes one."""
         if self.task.takes_context:
-            return (TaskContext(task_result=cast(AnyTaskResult, call.subject)), *call.args)
+            return (TaskContext(task_result=cast(AnyTaskResult, self.subject_of(call))), *call.args)
         return call.args
 
     def begins(self, call: Call) -> None:
         """Send Django's signal."""
-        task_started.send_robust(self._sender, task_result=call.subject)
+        if is_heard(task_started, logging.INFO):
+            task_started.send_robust(self._sender, task_result=self.subject_of(call))
 
     async def abegins(self, call: Call) -> None:
         """Send Django's signal."""
-        await _asend(task_started, self._sender, call.subject)
+        if is_heard(task_started, logging.INFO):
+            await _asend(task_started, self._sender, self.subject_of(call))
 
     def encoded(self, value: Any) -> str:
         """Return what the result will hold."""
@@ -151,34 +173,40 @@ class RunnableTask(Runnable):
 
     def succeeds(self, call: Call, value: Any) -> None:
         """Send Django's signal."""
-        _mark(call.subject, TaskResultStatus.SUCCESSFUL, value)
-        task_finished.send_robust(self._sender, task_result=call.subject)
+        if call.subject is not None or is_heard(task_finished, logging.INFO):
+            task_finished.send_robust(self._sender, task_result=self._finished(call, value))
 
     async def asucceeds(self, call: Call, value: Any) -> None:
         """Send Django's signal."""
-        _mark(call.subject, TaskResultStatus.SUCCESSFUL, value)
-        await _asend(task_finished, self._sender, call.subject)
+        if call.subject is not None or is_heard(task_finished, logging.INFO):
+            await _asend(task_finished, self._sender, self._finished(call, value))
 
     def remember(self, call: Call, exception: str, text: str) -> None:
         """Add it to the errors of the result."""
-        if call.subject is not None:
-            call.subject.errors.append(TaskError(exception_class_path=exception, traceback=text))
+        if (result := self.subject_of(call)) is not None:
+            result.errors.append(TaskError(exception_class_path=exception, traceback=text))
 
     def gives_up(self, call: Call, error: BaseException) -> None:
         """Send Django's signal, while the error is the one in flight: its log line reads sys.exc_info()."""
-        if call.subject is None:
+        if (result := self.subject_of(call)) is None:
             return
         # By the same name: error trackers send the variables of this frame, and none may hold the other any more.
         error = loggable(error, self.task, call.args, call.kwargs)
         try:
             raise error
         except BaseException:
-            _mark(call.subject, TaskResultStatus.FAILED, None)
-            task_finished.send_robust(self._sender, task_result=call.subject)
+            _mark(result, TaskResultStatus.FAILED, None)
+            task_finished.send_robust(self._sender, task_result=result)
 
     def scrubbed(self, text: str, call: Call) -> str:
         """Return it without the values of sensitive arguments."""
         return scrubbed(text, self.task, call.args, call.kwargs)
+
+    def _finished(self, call: Call, value: Any) -> Any:
+        """Return the result as that of a run that succeeded; a task may have kept the one it was given."""
+        result = self.subject_of(call)
+        _mark(result, TaskResultStatus.SUCCESSFUL, value)
+        return result
 
 
 def _mark(result: Any, status: Any, value: Any) -> None:
@@ -190,11 +218,7 @@ def _mark(result: Any, status: Any, value: Any) -> None:
 
 async def _asend(signal: Signal, sender: type, result: Any) -> None:
     """Send from the event loop; receivers that may use the database get a thread, Django's log line needs none."""
-    receivers = signal._live_receivers(sender)
-    if (
-        all(receiver.__module__.partition(".")[0] in {"django", "django_tasks"} for receiver in receivers[0])
-        and not (receivers[1])
-    ):
+    if only_django_listens(signal):
         signal.send_robust(sender, task_result=result)
     else:
         await signal.asend_robust(sender, task_result=result)
