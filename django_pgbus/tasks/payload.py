@@ -58,8 +58,10 @@ def prepare(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Payload:
 
 def decode(text: str) -> tuple[list[Any], dict[str, Any]]:
     """Return the stored arguments, or raise InvalidPayload saying why they cannot be read."""
-    match decode_value(text):
-        case {"args": list(args), "kwargs": dict(kwargs)}:
+    document = decode_value(text)
+    if isinstance(document, dict):  # Matching a pattern takes three times as long.
+        args, kwargs = document.get("args"), document.get("kwargs")
+        if isinstance(args, list) and isinstance(kwargs, dict):
             return args, kwargs
     raise InvalidPayload('The stored arguments have not the shape {"args": [...], "kwargs": {...}}.')
 
@@ -75,6 +77,8 @@ def decode_value(text: str) -> Any:
 
 def encode_result(value: Any) -> str:
     """Return what a task returned as JSON text, or raise InvalidPayload naming the part that cannot be stored."""
+    if value is None:  # as most tasks do
+        return "null"
     return encode_value(value, "result", "The return value takes")
 
 
