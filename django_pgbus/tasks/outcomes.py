@@ -32,7 +32,9 @@ class Enqueued:
     enqueued_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(
+    slots=True, kw_only=True
+)  # not frozen: one is made for each job, and freezing it takes longer than making it
 class Success:
     """A run that returned: `result` encoded, `ran_for` and `ended` in seconds of the monotonic clock."""
 
