@@ -15,6 +15,11 @@ def numbers(values: Iterable[float | int]) -> str:
     return "{" + ",".join(map(repr, values)) + "}"
 
 
+def seconds(values: Iterable[float]) -> str:
+    """Return the text of an array of durations to the microsecond: all the digits of a float take three times as long."""
+    return "{" + ",".join(["%.6f" % value for value in values]) + "}"  # noqa: UP031
+
+
 def texts(values: Iterable[str | None]) -> str:
     """Return the text of an array of texts; None is NULL."""
     return "{" + ",".join(["NULL" if value is None else _quoted(value) for value in values]) + "}"

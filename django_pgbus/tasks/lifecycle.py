@@ -25,7 +25,7 @@ from django_pgbus.conf import database, get_settings
 from django_pgbus.idempotency import claims
 from django_pgbus.postgres import retrying
 from django_pgbus.postgres.after_commit import hook_of
-from django_pgbus.postgres.arrays import numbers, texts
+from django_pgbus.postgres.arrays import numbers, seconds, texts
 from django_pgbus.postgres.keys import stored
 from django_pgbus.postgres.moments import moment
 from django_pgbus.postgres.retrying import sqlstate
@@ -744,14 +744,14 @@ def succeed(successes: Sequence[Success], now: float) -> set[int]:
             ids=numbers([s.delivery.id for s in ordered]),
             deliveries=numbers([s.delivery.delivery for s in ordered]),
             results=texts([s.result for s in ordered]),
-            ran_for=numbers([s.ran_for for s in ordered]),
-            ended_ago=numbers([max(0.0, now - s.ended) for s in ordered]),
+            ran_for=seconds([s.ran_for for s in ordered]),
+            ended_ago=seconds([max(0.0, now - s.ended) for s in ordered]),
         )
 
     settled_now = {id for id, _ in _settle(settle, successes, succeeded=True)}
     if not connections[database()].in_atomic_block:
         claims.completed.add(
-            claims.key_of(d) for s in successes if (d := s.delivery).id in settled_now and event_claims.claims(d)
+            claims.key_of(d) for s in successes if event_claims.claims(d := s.delivery) and d.id in settled_now
         )
     return settled_now
 
@@ -854,10 +854,10 @@ def _settle(
     BEGIN.
     """
     ordered = sorted(outcomes, key=lambda outcome: outcome.delivery.id)
+    if all(o.delivery.constraints is None and o.delivery.batch is None for o in ordered):
+        return retrying(lambda: settle(ordered))
     constrained = {o.delivery.id for o in ordered if o.delivery.constraints is not None and o.delivery.event is None}
     claimed = {o.delivery.id: o.delivery for o in ordered if event_claims.claims(o.delivery)}
-    if not constrained and not claimed and all(o.delivery.batch is None for o in ordered):
-        return retrying(lambda: settle(ordered))
 
     def transition() -> list[Any]:
         with transaction.atomic(using=database()):

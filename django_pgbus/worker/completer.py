@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -106,28 +106,29 @@ class Completer(ConnectedLoop):
 
     def _settle(self, batch: Sequence[Outcome]) -> None:
         otherwise: dict[Delivery, Verdict | None] = {}
-        self._write(Success, batch, lifecycle.succeed, otherwise)
-        self._write(PutOff, batch, lifecycle.put_off, otherwise)
-        self._write(GaveUp, batch, lifecycle.give_up, otherwise)
-        self._hand_back([outcome.delivery for outcome in batch if isinstance(outcome, HandBack)], otherwise)
+        of: defaultdict[type, list[Any]] = defaultdict(list)
         for outcome in batch:
-            if isinstance(outcome, Superseded):
-                self._say_superseded(outcome.delivery)
+            of[type(outcome)].append(outcome)
+        self._write(Success, of[Success], lifecycle.succeed, otherwise)
+        self._write(PutOff, of[PutOff], lifecycle.put_off, otherwise)
+        self._write(GaveUp, of[GaveUp], lifecycle.give_up, otherwise)
+        self._hand_back([outcome.delivery for outcome in of[HandBack]], otherwise)
+        for outcome in of[Superseded]:
+            self._say_superseded(outcome.delivery)
         self._counter.count(batch, otherwise)  # Only now: up to here a lost connection lets all of it be settled again.
         deliveries = [outcome.delivery for outcome in batch]
         self._reporter.ended(self._held.drop(deliveries))
         self.done += len(batch)
-        self.failed += sum(isinstance(outcome, (PutOff, GaveUp)) for outcome in batch)
+        self.failed += len(of[PutOff]) + len(of[GaveUp])
         self._settled()
 
     def _write(
         self,
         kind: type[O],
-        batch: Sequence[Outcome],
+        mine: Sequence[O],
         settle: Callable[[Sequence[O], float], Any],
         otherwise: Otherwise,
     ) -> None:
-        mine = [outcome for outcome in batch if type(outcome) is kind]
         if not mine:
             return
         try:
