@@ -38,6 +38,7 @@ class System:
     concurrency: int = 0
     share: float = 1.0  # of the jobs: who needs minutes for all of them gets fewer
     in_redis: bool = False  # its jobs are not in PostgreSQL
+    root: Path = ROOT  # the checkout whose code it runs
 
     def run(
         self,
@@ -51,7 +52,12 @@ class System:
         """Do something in an interpreter of the system and return what came of it."""
         command = [self.python, "-m", "tests.benchmarks.driver", module or self.module, action, *map(str, numbers)]
         done = subprocess.run(
-            command, env=self.environment(counters, store), capture_output=True, text=True, timeout=timeout, cwd=ROOT
+            command,
+            env=self.environment(counters, store),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            cwd=self.root,
         )
         if done.returncode:
             raise RuntimeError(f"{self.name} {action} failed:\n{done.stdout[-500:]}{done.stderr[-2000:]}")
@@ -61,7 +67,7 @@ class System:
         """Return the environment of its processes."""
         return {
             **os.environ,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(self.root),
             "BENCH_DSN": store.url,
             "BENCH_RUN": str(counters.folder),
             "BENCH_CONCURRENCY": str(self.concurrency),
@@ -80,7 +86,12 @@ class Worker:
     def __enter__(self) -> Self:
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                self._command, env=self._environment, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+                self._command,
+                env=self._environment,
+                cwd=self.system.root,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         return self
 
