@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 from django.conf import settings
 from django.utils import timezone
@@ -26,6 +27,7 @@ from django_pgbus.tasks.compat import (
     task_enqueued,
 )
 from django_pgbus.tasks.constraints import NONE, Constraints, bind, declares_any
+from django_pgbus.tasks.listeners import is_heard
 from django_pgbus.tasks.lookup import checked_path
 from django_pgbus.tasks.payload import Payload, prepare
 from django_pgbus.tasks.policy import checked_queue
@@ -33,6 +35,8 @@ from django_pgbus.tasks.task import PgbusTask, changed
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+MOST_VALID: Final = 1000  # tasks that a backend remembers to be valid; using() makes a new one each time
 
 
 class PgbusBackend(BaseTaskBackend):
@@ -49,6 +53,12 @@ class PgbusBackend(BaseTaskBackend):
     supports_get_result = True
     supports_priority = True
 
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self._valid: dict[int, AnyTask] = {}  # by identity: comparing two tasks takes longer than validating one
+        # What a subclass asks may change from call to call.
+        self._remembers = type(self).validate_task is PgbusBackend.validate_task
+
     def validate_task(self, task: AnyTask) -> None:
         """Raise InvalidTask if no worker could run this task; `run_after` may be a timedelta, as Django documents."""
         checked_queue(task.queue_name)
@@ -57,6 +67,16 @@ class PgbusBackend(BaseTaskBackend):
         # Django's own check knows moments only.
         super().validate_task(changed(task, run_after=None) if isinstance(task.run_after, timedelta) else task)
 
+    def _validate_once(self, task: AnyTask) -> None:
+        """Raise InvalidTask as validate_task(). A task that passed is not asked again: only its `run_after` can go bad."""
+        if self._valid.get(id(task)) is task:
+            return
+        self.validate_task(task)
+        if self._remembers and task.run_after is None:
+            if len(self._valid) >= MOST_VALID:
+                self._valid.clear()
+            self._valid[id(task)] = task
+
     def enqueue(self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[P, R]:
         """
         Store a task in the caller's transaction and return its result.
@@ -64,7 +84,7 @@ class PgbusBackend(BaseTaskBackend):
         Raises InvalidTask, or InvalidPayload naming the argument, before any SQL; JobNotUnique or
         ConcurrencyLimitExceeded where the task says so, and then nothing is stored.
         """
-        self.validate_task(task)
+        self._validate_once(task)
         path = checked_path(task)
         arguments = prepare(args, kwargs)
         if not tracing.hooks:
@@ -84,7 +104,8 @@ class PgbusBackend(BaseTaskBackend):
             return cast("TaskResult[P, R]", outcome)
         enqueued = lifecycle.enqueue(self._work(task, path, arguments.text))
         result = cast("TaskResult[P, R]", results.fresh(task, enqueued, arguments, self.alias))
-        task_enqueued.send(type(self), task_result=result)
+        if is_heard(task_enqueued, logging.DEBUG):
+            task_enqueued.send(type(self), task_result=result)
         return result
 
     def enqueue_many(
@@ -97,7 +118,7 @@ class PgbusBackend(BaseTaskBackend):
         enqueue would raise JobNotUnique or ConcurrencyLimitExceeded, that error stands in the place of its result.
         Raises InvalidTask, or InvalidPayload naming row and argument, before any SQL.
         """
-        self.validate_task(task)
+        self._validate_once(task)
         path = checked_path(task)
         arguments = [_prepared(index, row) for index, row in enumerate(rows)]
         if not tracing.hooks or not arguments:
@@ -116,8 +137,9 @@ class PgbusBackend(BaseTaskBackend):
             work = self._work(task, path, "", batch=batch)
             enqueued = lifecycle.enqueue_many(work, [one.text for one in arguments])
             made = [results.fresh(task, one, given, self.alias) for one, given in zip(enqueued, arguments, strict=True)]
-            for result in made:
-                task_enqueued.send(type(self), task_result=result)
+            if is_heard(task_enqueued, logging.DEBUG):
+                for result in made:
+                    task_enqueued.send(type(self), task_result=result)
             return list(made)
         works = [self._work(task, path, one.text, bind(task, one.args, one.kwargs), batch=batch) for one in arguments]
         if block is not None:

@@ -9,7 +9,7 @@ from django_pgbus.queues.message import Delivery
 from django_pgbus.tasks.constraints import NONE, Constraints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen, as Success below
 class NewWork:
     """What is asked for: `payload` is the encoded arguments, `due` a moment or the time from now."""
 
