@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from tests.chaos.sabotages import SABOTAGES
 from tests.chaos.shadow import Edit
 from tests.evidence.chaos import chaos
 from tests.evidence.guards import Breakable, all_guards
 from tests.evidence.marked import Marked, all_marked, showing
-from tests.evidence.records import GUARDS, Record, sabotages
+from tests.evidence.records import GUARDS, Record, sabotages, stamped
 from tests.evidence.rules import Keeper, Promise, Rule, all_rules, promises
 from tests.evidence.words import code, fenced, link_to, of_record, source, table
+
+SHOWN: Final = 160  # characters of what a chaos run said
 
 INTRO = """# Evidence
 
@@ -36,8 +39,8 @@ below, promise by promise.
 
 {short}
 
-| Promise | Rules | Tests | Guards taken away | of them seen by a test |
-| --- | --- | --- | --- | --- |
+| Promise | Rules | Tests | Guards taken away | of them seen by a test | and by the chaos run |
+| --- | --- | --- | --- | --- | --- |
 {summary}
 
 In the suite itself {breaks} more guards are taken away at each run, by these {marked} tests."""
@@ -61,7 +64,7 @@ says otherwise: a test compares, and another finds a guard that no longer stands
 
 ELSEWHERE = """## Measured elsewhere
 
-- Throughput, latency and what they cost, against the peers in the same run: `docs/operations/benchmarks.md`.
+- Throughput, latency and what they cost, against the peers in the same run: [benchmarks](operations/benchmarks.md).
 - An hour of mixed work, with memory, connections, table sizes and latencies over time: `docs/operations/soak.md`.
 - Every page and tool over a million rows: [scale](operations/scale.md).
 - Through pgbouncer, and with hosts that are cut off: `docs/operations/beyond-one-machine.md`.
@@ -112,7 +115,12 @@ def _summary(promise: Promise, guards: Iterable[Breakable], recorded: Record) ->
     mine = [one for one in guards if one.rule in promise.rules]
     tests = {test.id for rule in promise.rules for test in showing(rule.slug)}
     red = [one for one in mine if (entry := recorded.of_guard(one)) and entry["red"]]
-    return f"| {promise.title} | {len(promise.rules)} | {len(tests)} | {len(mine)} | {len(red)} |"
+    sabotaged = {name for rule in promise.rules for name in rule.sabotages}
+    entries = [entry for name, entry in sabotages().items() if name in sabotaged]
+    seen = [entry for entry in entries if entry["tests"] and all(test["red"] for test in entry["tests"])]
+    by_chaos = [entry for entry in entries if entry.get("chaos") and entry["chaos"]["red"]]
+    numbers = (len(promise.rules), len(tests), len(mine) + len(sabotaged), len(red) + len(seen), len(by_chaos))
+    return f"| {promise.title} | {' | '.join(str(number) for number in numbers)} |"
 
 
 def _short() -> str:
@@ -122,6 +130,7 @@ def _short() -> str:
             keeper = next(keeper for keeper in rule.kept_by if keeper.statement is not None)
             test = next((test for test in showing(rule.slug) if test.breaks), showing(rule.slug)[0])
             seen = [test for guard in all_guards() if guard.rule is rule for test in _seen_by(guard)]
+            seen += [test["id"] for name in rule.sabotages for test in sabotages().get(name, {}).get("tests", ())]
             rows.append(
                 (
                     promise.title,
@@ -204,14 +213,19 @@ def _sabotaged(name: str) -> Iterator[str]:
     if entry is None:
         yield f"- {SABOTAGES[name].guard} (`{name}`): not recorded yet."
         return
-    dated = f"; {of_record(entry)}" if "commit" in entry else ""
-    yield f"- {entry['guard']} (`{name}` in `{entry['statement']}`{dated})"
+    yield f"- {entry['guard']} (`{name}` in `{entry['statement']}`; {of_record(stamped('sabotages'))})"
     for test in entry.get("tests", ()):
-        yield f"  - {link_to(test['id'])} {'failed' if test['red'] else 'did **not** fail'}: {code(test['line'])}"
+        ended = "failed" if test["red"] else "did **not** fail"
+        yield f"  - {link_to(test['id'])}{_case(test['id'])} {ended}: {code(test['line'])}"
     if found := entry.get("chaos"):
         seen = "went red" if found["red"] else "did **not** go red"
-        after = f"after {found['seconds']:.0f} s: {code(found['line'])}"
+        after = f"after {found['seconds']:.0f} s: {code(found['line'][:SHOWN])}"
         yield f"  - the check `{found['check']}` of the chaos run {seen} {after}"
+
+
+def _case(id: str) -> str:
+    case = id.partition("[")[2].rstrip("]")
+    return f" (case {code(case)})" if case and case != "holds" else ""
 
 
 def _statements() -> str:

@@ -36,9 +36,14 @@ def place_of(name: str) -> Place:
     for length in range(len(parts) - 1, 0, -1):
         file = (ROOT / PACKAGE / "/".join(parts[:length])).with_suffix(".py")
         if file.exists():
-            node = _node(ast.parse(file.read_text(encoding="utf-8")), parts[length:])
+            node = _node(_parsed(file), parts[length:])
             return Place(file, node.lineno - 1, node.end_lineno or node.lineno, is_code=hasattr(node, "body"))
     raise LookupError(f"There is no {name}.")
+
+
+@cache
+def _parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def _node(tree: ast.Module, names: Sequence[str]) -> ast.stmt:

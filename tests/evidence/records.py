@@ -15,6 +15,7 @@ from tests.evidence.rules import SOURCES
 GUARDS: Final = SOURCES / "guards.json"
 SABOTAGES: Final = SOURCES / "sabotages.json"
 CHAOS: Final = SOURCES / "chaos.json"
+STAMPS: Final = SOURCES / "stamps.json"  # of records that do not say themselves of when they are
 
 
 class Record:
@@ -52,6 +53,19 @@ def sabotages() -> dict[str, dict[str, Any]]:
     """Return what was recorded of the sabotages, by name."""
     found = json.loads(SABOTAGES.read_text(encoding="utf-8")) if SABOTAGES.exists() else []
     return {entry["name"]: entry for entry in found}
+
+
+def stamped(name: str) -> dict[str, str]:
+    """Return of which commit and date a record is, as far as that is known."""
+    known: dict[str, str] | None = Record.read(STAMPS).of.get(name)
+    return known or {"commit": "unknown", "date": "of an unknown date"}
+
+
+def put_stamp(name: str) -> None:
+    """Note that a record is made now."""
+    stamps = Record.read(STAMPS)
+    stamps.keep(name, {**stamp()})
+    stamps.write(STAMPS)
 
 
 def stamp() -> dict[str, str]:

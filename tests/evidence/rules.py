@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -89,7 +88,7 @@ def imported(name: str) -> Any:
     """Return the object of a dotted name within the package, from the longest part of it that is a module."""
     parts = name.split(".")
     for length in range(len(parts) - 1, 0, -1):
-        if importlib.util.find_spec(".".join([PACKAGE, *parts[:length]])) is not None:
+        if (ROOT / PACKAGE / "/".join(parts[:length])).with_suffix(".py").exists():
             found = importlib.import_module(".".join([PACKAGE, *parts[:length]]))
             for part in parts[length:]:
                 found = getattr(found, part)

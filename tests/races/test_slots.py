@@ -82,6 +82,7 @@ def everything():
 # --- the beat -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("a-silent-holder-is-presumed-dead")
 def test_a_beat_renews_the_slot_with_the_message():
     delivery = started(one, "a")
     lapse_slots(delivery.id)
