@@ -11,6 +11,5 @@ from datetime import UTC, datetime
 
 def moment(microseconds: int) -> datetime:
     """Return the time, in UTC."""
-    return datetime.fromtimestamp(
-        microseconds / 1e6, UTC
-    )  # exact for the next two centuries, and twice as fast as a sum
+    # Exact for the next two centuries, and twice as fast as a sum.
+    return datetime.fromtimestamp(microseconds / 1e6, UTC)

@@ -9,7 +9,8 @@ from django_pgbus.queues.message import Delivery
 from django_pgbus.tasks.constraints import NONE, Constraints
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen, as Success below
+# Not frozen, as Success below.
+@dataclass(slots=True, kw_only=True)
 class NewWork:
     """What is asked for: `payload` is the encoded arguments, `due` a moment or the time from now."""
 
@@ -32,9 +33,8 @@ class Enqueued:
     enqueued_at: datetime
 
 
-@dataclass(
-    slots=True, kw_only=True
-)  # not frozen: one is made for each job, and freezing it takes longer than making it
+# Not frozen: one is made for each job, and freezing it takes longer than making it.
+@dataclass(slots=True, kw_only=True)
 class Success:
     """A run that returned: `result` encoded, `ran_for` and `ended` in seconds of the monotonic clock."""
 
