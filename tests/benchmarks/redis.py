@@ -93,7 +93,9 @@ class Redis:
         self._folder = Path(tempfile.mkdtemp(prefix="pgbus-redis-", dir=os.environ.get("BENCH_FOLDER")))
         where = {"port": "0", "unixsocket": str(self._folder / "socket"), "dir": str(self._folder)}
         options = [text for name, value in (where | SETTINGS).items() for text in (f"--{name}", value)]
-        self._process = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL)
+        # So that it ends with a benchmark that is killed.
+        tied = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
+        self._process = subprocess.Popen([*tied, "redis-server", *options], stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + PATIENCE
         while not (self._folder / "socket").exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
