@@ -7,7 +7,6 @@ Needs matplotlib (the dependency group `plots`). A bar is the median of the runs
 from __future__ import annotations
 
 import functools
-import hashlib
 import io
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -53,7 +52,7 @@ def of(part: Mapping[str, Any]) -> list[str]:
 
 
 def styled(draw: Callable[..., str]) -> Callable[..., str]:
-    """Let a function draw in the style of the page."""
+    """Let a function draw in the style of the page, with names that are those of the plot alone."""
 
     @functools.wraps(draw)
     def drawn(what: str, *args: Any, **options: Any) -> str:
@@ -94,7 +93,7 @@ def bars(what: str, shown: Sequence[Bar], *, log: bool = False) -> str:
     axes.set_xlabel(what)
     axes.grid(axis="x", linewidth=0.6)
     axes.set_axisbelow(True)
-    return svg(figure, what)
+    return svg(figure)
 
 
 @styled
@@ -117,20 +116,17 @@ def lines(what: str, across: str, shown: Mapping[str, Sequence[float]], ours: st
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(linewidth=0.6)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return svg(figure, what)
+    return svg(figure)
 
 
-def svg(figure: Any, what: str) -> str:
-    """Return a figure as an element of a page, with its colours and no name that another figure could have."""
+def svg(figure: Any) -> str:
+    """Return a figure as an element of a page, with its colours."""
     written = io.StringIO()
-    salt = hashlib.sha256(what.encode()).hexdigest()[:12]
     figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = written.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'<g id="[^"]*"', "<g", text)
-    # What is pointed at keeps its name, made the figure's own.
-    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{salt}-", text)
     for drawn, shown in COLOURS.items():
         text = text.replace(drawn, shown)
     return text.replace("<svg ", '<svg role="img" ', 1)
