@@ -1,5 +1,5 @@
 """
-Seeing what goes red without a guard: each sabotage in a copy of the repository of its own.
+Seeing what goes red without a guard: each sabotage in a copy of the repository.
 
     python tests/chaos/run.py --sabotage NAME            the chaos that shows it; 0 only if an expected check is red
     python tests/chaos/run.py --sabotage NAME --tests    the tests that show it; 0 only if each of them is red
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,12 +23,15 @@ from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
 
+from django_pgbus.embedded import EmbeddedPostgres
 from tests.chaos.sabotage import Sabotage
 from tests.chaos.sabotages import SABOTAGES
-from tests.chaos.shadow import ROOT, shadow
+from tests.chaos.shadow import ROOT, Shadow, shadow
 
 RECORD: Final = ROOT / "docs" / "evidence" / "sabotages.json"
 LONGEST: Final = 1800.0  # seconds of one command
+PYTEST: Final = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pytest_django.plugin", "-p", "pytest_timeout")
+FEW_PLUGINS: Final = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the others take longer to import than most tests to run
 LINE: Final = 300  # characters of what is kept of a reason
 
 
@@ -42,16 +47,26 @@ class Seen:
 # --- tests --------------------------------------------------------------------------------------------
 
 
-def run_tests(sabotage: Sabotage) -> list[Seen]:
-    """Run the tests of a sabotage in its copy and return what each came to."""
-    with shadow(sabotage.edits) as copy:
-        report = copy.root / "report.xml"
-        # PYTEST_ADDOPTS=--reuse-db saves the time of making the tables; not if it is they that are sabotaged.
-        anew = {"PGBUS_TEST_SUFFIX": "sabotaged"} if any("/migrations/" in edit.at for edit in sabotage.edits) else {}
-        command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *sabotage.tests]
-        ended = copy.run([*command, "--create-db"] if anew else command, timeout=LONGEST, **anew)
-        cases = _cases(report) if report.exists() else {}
+def run_tests(sabotage: Sabotage, copy: Shadow) -> list[Seen]:
+    """Run the tests of a sabotage in the copy and return what each came to."""
+    report = copy.root / "report.xml"
+    report.unlink(missing_ok=True)
+    # The tables are those of the run before, unless it is they that are sabotaged.
+    anew = any("/migrations/" in edit.at for edit in sabotage.edits)
+    tables = {"PGBUS_TEST_SUFFIX": "sabotaged" if anew else "sabotages"}
+    options = [*PYTEST, "--create-db" if anew else "--reuse-db", f"--junitxml={report}"]
+    with copy.without(sabotage.edits):
+        ended = copy.run([*options, *sabotage.tests], timeout=LONGEST, **FEW_PLUGINS, **tables)
+    cases = _cases(report) if report.exists() else {}
     return [_of_test(test, cases, ended.stdout) for test in sabotage.tests]
+
+
+def share_a_server() -> None:
+    """Let all runs of tests use one server, where none is given: to start one takes longer than most of them."""
+    if "DATABASE_URL" not in os.environ and "PGBUS_TEST_PGDATA" not in os.environ:
+        folder = Path(tempfile.gettempdir(), f"pgbus-sabotages-{os.getpid()}")
+        EmbeddedPostgres(folder, keep=False).start(fsync="off", max_prepared_transactions="10")
+        os.environ["PGBUS_TEST_PGDATA"] = str(folder)  # of which nothing is left once this process has ended
 
 
 def _cases(report: Path) -> dict[str, str | None]:
@@ -84,15 +99,15 @@ def _of_test(test: str, cases: dict[str, str | None], output: str) -> Seen:
 # --- chaos --------------------------------------------------------------------------------------------
 
 
-def run_chaos(sabotage: Sabotage) -> tuple[list[Seen], float]:
+def run_chaos(sabotage: Sabotage, copy: Shadow) -> tuple[list[Seen], float]:
     """
-    Run the chaos of a sabotage in its copy; return which checks went red and how many seconds it took.
+    Run the chaos of a sabotage in the copy; return which checks went red and how many seconds it took.
 
-    An expected check stands first. If none is red, that is all that is returned.
+    An expected check stands first, green if none of them is red.
     """
     assert sabotage.chaos is not None
     began = time.monotonic()
-    with shadow(sabotage.edits) as copy:
+    with copy.without(sabotage.edits):
         ended = copy.run(["tests/chaos/run.py", *sabotage.chaos.options, "--json"], timeout=LONGEST)
     red = dict(re.findall(r"^RED ([^:\n]+): (.*)$", ended.stdout, re.MULTILINE))
     expected = [check for check in sabotage.chaos.checks if check in red]
@@ -133,24 +148,27 @@ def main(arguments: Sequence[str]) -> int:
     if not asked.tests:
         chosen = [sabotage for sabotage in chosen if sabotage.chaos is not None]
     table = []
-    for sabotage in chosen:
-        seen, entry = _tests(sabotage) if asked.tests else _chaos(sabotage)
-        _tell(sabotage, seen)
-        table += [(sabotage.name, one) for one in (seen if asked.tests else seen[:1])]
-        if asked.json:
-            record({sabotage.name: entry})
+    if asked.tests:
+        share_a_server()
+    with shadow() as copy:
+        for sabotage in chosen:
+            seen, entry = _tests(sabotage, copy) if asked.tests else _chaos(sabotage, copy)
+            _tell(sabotage, seen)
+            table += [(sabotage.name, one) for one in (seen if asked.tests else seen[:1])]
+            if asked.json:
+                record({sabotage.name: entry})
     if len(chosen) > 1:
         _print_table(table)
     return int(not table or any(not one.red for _, one in table))
 
 
-def _tests(sabotage: Sabotage) -> tuple[list[Seen], dict[str, Any]]:
-    seen = run_tests(sabotage)
+def _tests(sabotage: Sabotage, copy: Shadow) -> tuple[list[Seen], dict[str, Any]]:
+    seen = run_tests(sabotage, copy)
     return seen, {"tests": [{"id": one.name, "red": one.red, "line": one.line} for one in seen]}
 
 
-def _chaos(sabotage: Sabotage) -> tuple[list[Seen], dict[str, Any]]:
-    seen, seconds = run_chaos(sabotage)
+def _chaos(sabotage: Sabotage, copy: Shadow) -> tuple[list[Seen], dict[str, Any]]:
+    seen, seconds = run_chaos(sabotage, copy)
     first = seen[0]
     return seen, {"chaos": {"check": first.name, "red": first.red, "line": first.line, "seconds": round(seconds)}}
 

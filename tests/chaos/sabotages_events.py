@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.chaos.sabotage import Sabotage
+from tests.chaos.sabotage import Chaos, Sabotage
 from tests.chaos.shadow import Edit
 
 EVENTS: Final = (
@@ -24,6 +24,15 @@ EVENTS: Final = (
         tests=(
             "tests/races/test_event_claims.py::test_a_live_claim_of_another_message_lets_the_duplicate_be_skipped",
             "tests/races/test_event_claims.py::test_of_two_who_take_over_an_abandoned_claim_one_wins[holds]",
+        ),
+        chaos=Chaos(
+            options=("--minutes", "0.5", "--kinds", "events", "--every", "1000"),
+            checks=(
+                "event-effects",
+                "event-claims",
+                "events",
+            ),
+            why="Two copies of an event are handled, the second beside the first.",
         ),
     ),
     Sabotage(
@@ -89,6 +98,15 @@ EVENTS: Final = (
             Edit("tasks.lifecycle.succeed", "if not connections[database()].in_atomic_block:", "if False:"),
         ),
         tests=("tests/races/test_event_claims.py::test_what_is_completed_is_skipped",),
+        chaos=Chaos(
+            options=("--minutes", "0.4", "--kinds", "events", "--every", "1000"),
+            checks=(
+                "events",
+                "event-effects",
+                "event-claims",
+            ),
+            why="A second copy of an event that was done is handled once more.",
+        ),
     ),
     Sabotage(
         name="beat-arms-what-is-completed",

@@ -120,10 +120,7 @@ LIMITS: Final = (
         edits=(
             Edit("tasks.lifecycle._picked_up", "    let_in_after_commit(semaphores, unique_keys, batches)", "    pass"),
         ),
-        tests=(
-            "tests/races/test_parking.py::test_a_job_that_is_parked_for_a_key_while_it_is_freed_is_let_in[holds]",
-            "tests/races/test_take_over.py::test_who_waits_for_the_key_gives_its_slot_to_the_next[holds]",
-        ),
+        tests=("tests/races/test_take_over.py::test_who_waits_for_the_key_gives_its_slot_to_the_next[holds]",),
     ),
     Sabotage(
         name="no-sweep-of-the-parked",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.chaos.sabotage import Sabotage
+from tests.chaos.sabotage import Chaos, Sabotage
 from tests.chaos.shadow import Edit
 
 STREAMS: Final = (
@@ -22,6 +22,11 @@ STREAMS: Final = (
         tests=(
             "tests/races/test_fence.py::test_a_model_of_the_log_that_waits_between_position_and_row[holds]",
             "tests/races/test_fence.py::test_who_writes_into_a_partition_and_waits_between_position_and_row[holds]",
+        ),
+        chaos=Chaos(
+            options=("--minutes", "0.8", "--kinds", "streams", "--every", "1000"),
+            checks=("stream-gaps",),
+            why="An entry appears below where the groups are already.",
         ),
     ),
     Sabotage(
@@ -41,6 +46,11 @@ STREAMS: Final = (
             ),
         ),
         tests=("tests/races/test_fence.py::test_the_older_one_commits_first",),
+        chaos=Chaos(
+            options=("--minutes", "0.8", "--kinds", "streams", "--every", "1000"),
+            checks=("stream-gaps",),
+            why="An entry appears below where the groups are already.",
+        ),
     ),
     Sabotage(
         name="holes-are-passed",
@@ -58,6 +68,11 @@ STREAMS: Final = (
             "tests/races/test_holes.py::test_prepared_transactions",
             "tests/races/test_fence.py::test_the_older_one_commits_first",
         ),
+        chaos=Chaos(
+            options=("--minutes", "0.4", "--kinds", "streams", "--every", "1000"),
+            checks=("stream-gaps",),
+            why="An entry appears below where the groups are already.",
+        ),
     ),
     Sabotage(
         name="prefix-with-holes",
@@ -71,6 +86,11 @@ STREAMS: Final = (
             ),
         ),
         tests=("tests/races/test_fence.py::test_the_older_one_commits_first",),
+        chaos=Chaos(
+            options=("--minutes", "0.4", "--kinds", "streams", "--every", "1000"),
+            checks=("stream-gaps",),
+            why="An entry appears below where the groups are already.",
+        ),
     ),
     Sabotage(
         name="newest-observation-replaces",
@@ -99,6 +119,15 @@ STREAMS: Final = (
         rule="6.4",
         edits=(Edit("streams.sql.CLAIM", "        FOR NO KEY UPDATE\n", ""),),
         tests=("tests/races/test_ranges.py::test_two_workers_claim_at_the_same_time[holds]",),
+        chaos=Chaos(
+            options=("--minutes", "0.4", "--kinds", "streams", "--every", "1000"),
+            checks=(
+                "stream-repeats",
+                "stream-doubles",
+                "stream-together",
+            ),
+            why="Two workers handle the same entries.",
+        ),
     ),
     Sabotage(
         name="range-ended-without-its-token",
@@ -106,6 +135,16 @@ STREAMS: Final = (
         rule="6.5",
         edits=(Edit("streams.sql.COMMIT", "WHERE token = %(token)s::uuid", "WHERE true"),),
         tests=("tests/races/test_ranges.py::test_who_has_lost_a_range_commits_nothing[holds]",),
+        chaos=Chaos(
+            options=("--minutes", "0.4", "--kinds", "streams", "--every", "1000"),
+            checks=(
+                "stream-repeats",
+                "stream-doubles",
+                "stream-undone",
+                "stream-gaps",
+            ),
+            why="Who ends its range ends those of others too, which they handle for nothing or not at all.",
+        ),
     ),
     Sabotage(
         name="lost-range-goes-on",
@@ -119,6 +158,14 @@ STREAMS: Final = (
             ),
         ),
         tests=("tests/races/test_ranges.py::test_what_a_transactional_handler_wrote_goes_with_its_lease",),
+        chaos=Chaos(
+            options=("--minutes", "0.6", "--kinds", "streams", "--only", "stop_child"),
+            checks=(
+                "stream-doubles",
+                "stream-effects",
+            ),
+            why="A process that stood still commits what it wrote for entries that another has handled.",
+        ),
     ),
     Sabotage(
         name="routed-twice",
@@ -126,6 +173,11 @@ STREAMS: Final = (
         rule="6.6",
         edits=(Edit("streams.sql.NOTE_ROUTED", "AS routed (position)\n", "AS routed (position)\n    WHERE false\n"),),
         tests=("tests/races/test_routing.py::test_what_was_routed_above_a_hole_is_not_routed_again[holds]",),
+        chaos=Chaos(
+            options=("--minutes", "0.4", "--kinds", "streams", "--every", "1000"),
+            checks=("stream-routed",),
+            why="An entry above a hole is routed once more when the hole is closed.",
+        ),
     ),
     Sabotage(
         name="committed-passes-an-open-range",

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -101,11 +101,20 @@ def _names(node: ast.stmt) -> set[str]:
     return set()
 
 
-def apply(edits: Sequence[Edit], root: Path) -> None:
-    """Make these edits below `root`, each on what those before it have left."""
-    for edit in edits:
-        file, text = edit.applied(root)
-        file.write_text(text)
+@contextmanager
+def edited(edits: Sequence[Edit], root: Path) -> Iterator[None]:
+    """Make these edits below `root`, each on what those before it have left, and undo them at the end."""
+    before: dict[Path, tuple[str, int]] = {}
+    try:
+        for edit in edits:
+            file, text = edit.applied(root)
+            before.setdefault(file, (file.read_text(), file.stat().st_mtime_ns))
+            file.write_text(text)
+        yield
+    finally:
+        for file, (text, changed_at) in before.items():
+            file.write_text(text)
+            os.utime(file, ns=(changed_at, changed_at))  # So that what was compiled of the other text is not used.
 
 
 def fits(edits: Sequence[Edit]) -> None:
@@ -117,9 +126,9 @@ def fits(edits: Sequence[Edit]) -> None:
             copy.parent.mkdir(parents=True, exist_ok=True)
             if not copy.exists():
                 shutil.copy(ROOT / file, copy)
-        apply(edits, Path(folder))
-        for copy in Path(folder).rglob("*.py"):
-            compile(copy.read_text(), str(copy), "exec")
+        with edited(edits, Path(folder)):
+            for copy in Path(folder).rglob("*.py"):
+                compile(copy.read_text(), str(copy), "exec")
 
 
 class Shadow:
@@ -127,6 +136,10 @@ class Shadow:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    def without(self, edits: Sequence[Edit]) -> AbstractContextManager[None]:
+        """Make these edits in the copy for as long as the block lasts."""
+        return edited(edits, self.root)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -154,15 +167,14 @@ class Shadow:
 
 
 @contextmanager
-def shadow(edits: Sequence[Edit] = ()) -> Iterator[Shadow]:
-    """Make a copy with these edits, and delete it again."""
+def shadow() -> Iterator[Shadow]:
+    """Make a copy, and delete it again."""
     with tempfile.TemporaryDirectory(prefix="pgbus-shadow-") as folder:
         root = Path(folder, "copy").resolve()
         for file in _files():
             (root / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / file, root / file)
+            shutil.copy2(ROOT / file, root / file)
         (root / "sitecustomize.py").write_text(ONLY_THE_COPY)
-        apply(edits, root)
         yield Shadow(root)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.chaos import sabotage_run, sabotages
 from tests.chaos.sabotages import SABOTAGES
-from tests.chaos.shadow import ROOT, DoesNotFit, Edit, Shadow, apply, fits, shadow
+from tests.chaos.shadow import ROOT, DoesNotFit, Edit, Shadow, edited, fits, shadow
 
 LEAST = 20
 LEAST_WITH_CHAOS = 12
@@ -59,8 +59,10 @@ def test_an_edit_changes_its_place_and_nothing_else(tmp_path):
     file = tmp_path / "django_pgbus" / "somewhere.py"
     file.parent.mkdir()
     file.write_text("A = 'old'\n\n\nclass B:\n    def c(self):\n        return 'old'\n")
-    apply([Edit("somewhere.B.c", "old", "new")], tmp_path)
-    assert file.read_text() == "A = 'old'\n\n\nclass B:\n    def c(self):\n        return 'new'\n"
+    before = file.read_text(), file.stat().st_mtime_ns
+    with edited([Edit("somewhere.B.c", "old", "new")], tmp_path):
+        assert file.read_text() == "A = 'old'\n\n\nclass B:\n    def c(self):\n        return 'new'\n"
+    assert (file.read_text(), file.stat().st_mtime_ns) == before
 
 
 WHERE = """
