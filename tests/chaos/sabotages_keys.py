@@ -75,7 +75,7 @@ KEYS: Final = (
                 "    transaction.on_commit(lambda: keys.free(ids, waiting), using=database())\n",
             ),
         ),
-        tests=("tests/races/test_parking.py::test_a_settlement_that_rolls_back_leaves_slot_and_key_as_they_were",),
+        tests=("tests/races/test_parking.py::test_a_process_that_dies_while_it_settles_has_settled_nothing",),
     ),
     Sabotage(
         name="key-of-anybody",

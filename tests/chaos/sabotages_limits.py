@@ -142,6 +142,7 @@ LIMITS: Final = (
             ),
         ),
         tests=(
+            "tests/races/test_parking.py::test_a_process_that_dies_while_it_settles_has_settled_nothing",
             "tests/races/test_event_claims.py::test_a_completion_whose_claim_is_anothers_rolls_back_and_its_neighbours_do_not[holds]",
         ),
     ),

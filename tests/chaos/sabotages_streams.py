@@ -20,8 +20,8 @@ STREAMS: Final = (
             ),
         ),
         tests=(
-            "tests/races/test_fence.py::test_a_model_of_the_log_that_waits_between_position_and_row[holds]",
-            "tests/races/test_fence.py::test_who_writes_into_a_partition_and_waits_between_position_and_row[holds]",
+            "tests/races/test_fence.py::test_a_model_of_the_log_that_waits_between_position_and_row[holds-created]",
+            "tests/races/test_fence.py::test_who_writes_into_a_partition_and_waits_between_position_and_row[holds-INSERT]",
         ),
         chaos=Chaos(
             options=("--minutes", "0.8", "--kinds", "streams", "--every", "1000"),
@@ -45,7 +45,7 @@ STREAMS: Final = (
                 "CASE WHEN EXISTS (SELECT FROM cursor) THEN pg_snapshot_xmax(pg_current_snapshot())::text::bigint END",
             ),
         ),
-        tests=("tests/races/test_fence.py::test_the_older_one_commits_first",),
+        tests=("tests/races/test_fence.py::test_the_older_one_commits_first[holds-commits-one worker]",),
         chaos=Chaos(
             options=("--minutes", "0.8", "--kinds", "streams", "--every", "1000"),
             checks=("stream-gaps",),
@@ -64,9 +64,9 @@ STREAMS: Final = (
             ),
         ),
         tests=(
-            "tests/races/test_holes.py::test_savepoints",
-            "tests/races/test_holes.py::test_prepared_transactions",
-            "tests/races/test_fence.py::test_the_older_one_commits_first",
+            "tests/races/test_holes.py::test_savepoints[holds]",
+            "tests/races/test_holes.py::test_prepared_transactions[holds-COMMIT]",
+            "tests/races/test_fence.py::test_the_older_one_commits_first[holds-commits-one worker]",
         ),
         chaos=Chaos(
             options=("--minutes", "0.4", "--kinds", "streams", "--every", "1000"),
@@ -85,7 +85,7 @@ STREAMS: Final = (
                 "WHEN true THEN seen.last",
             ),
         ),
-        tests=("tests/races/test_fence.py::test_the_older_one_commits_first",),
+        tests=("tests/races/test_fence.py::test_the_older_one_commits_first[holds-commits-one worker]",),
         chaos=Chaos(
             options=("--minutes", "0.4", "--kinds", "streams", "--every", "1000"),
             checks=("stream-gaps",),
@@ -110,7 +110,7 @@ STREAMS: Final = (
         ),
         tests=(
             "tests/races/test_holes.py::test_a_worker_keeps_what_it_has_observed[holds]",
-            "tests/races/test_holes.py::test_transactions_that_overlap[holds]",
+            "tests/races/test_holes.py::test_transactions_that_overlap[holds-one worker]",
         ),
     ),
     Sabotage(
@@ -157,7 +157,9 @@ STREAMS: Final = (
                 "",
             ),
         ),
-        tests=("tests/races/test_ranges.py::test_what_a_transactional_handler_wrote_goes_with_its_lease",),
+        tests=(
+            "tests/races/test_ranges.py::test_what_a_transactional_handler_wrote_goes_with_its_lease[holds-claimed again]",
+        ),
         chaos=Chaos(
             options=("--minutes", "0.6", "--kinds", "streams", "--only", "stop_child"),
             checks=(

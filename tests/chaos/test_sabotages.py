@@ -118,6 +118,8 @@ def test_what_is_recorded_is_red_and_of_the_present_list():
     recorded = {one["name"]: one for one in json.loads(sabotage_run.RECORD.read_text())}
     assert recorded.keys() == SABOTAGES.keys()
     for name, one in recorded.items():
+        if not one["tests"]:
+            continue  # not run yet
         sabotage = SABOTAGES[name]
         assert [(test["id"], test["red"]) for test in one["tests"]] == [(id, True) for id in sabotage.tests]
         assert (one["rule"], one["guard"], one["statement"]) == (sabotage.rule, sabotage.guard, sabotage.statement)

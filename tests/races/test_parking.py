@@ -325,6 +325,29 @@ def test_a_settlement_that_rolls_back_leaves_slot_and_key_as_they_were(end):
     assert state(waiting) == "ready"
 
 
+class Died(BaseException):
+    """The process ended here."""
+
+
+@pytest.mark.parametrize("end", [succeed, give_up, snooze])
+@pytest.mark.parametrize("step", ["slots.free", "keys.free", "counts.settled"])
+def test_a_process_that_dies_while_it_settles_has_settled_nothing(step, end, monkeypatch):
+    """At whatever step, in a transaction of its own: no caller's keeps it together."""
+    delivery = started(alone_and_one, "k", "s")
+    before = (state(delivery.id), slots(), keys())
+    module, function = step.split(".")
+
+    def dies(*args, **kwargs):
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(getattr(lifecycle, module), function, dies)
+        with pytest.raises(Died):
+            end(delivery)
+    assert (state(delivery.id), slots(), keys()) == before
+    assert end(delivery)
+
+
 @pytest.mark.parametrize("task", [unique_and_one, unique_or_error], ids=["block", "raise"])
 def test_an_enqueue_whose_commit_was_not_answered_is_there_with_all_it_took(task, monkeypatch):
     """The caller sees an error and the job is there: key and slot are kept beside it, and it runs."""
