@@ -48,8 +48,11 @@ class Seen:
 # --- tests --------------------------------------------------------------------------------------------
 
 
-def run_tests(sabotage: Sabotage, copy: Shadow) -> list[Seen]:
-    """Run the tests of a sabotage in the copy and return what each came to."""
+def run_tests(sabotage: Sabotage, copy: Shadow | None = None) -> list[Seen]:
+    """Run the tests of a sabotage in the copy, or in one of its own, and return what each came to."""
+    if copy is None:
+        with shadow() as made:
+            return run_tests(sabotage, made)
     report = copy.root / "report.xml"
     report.unlink(missing_ok=True)
     # The tables are those of the run before, unless it is they that are sabotaged.

@@ -329,6 +329,7 @@ class Died(BaseException):
     """The process ended here."""
 
 
+@pytest.mark.proves("settled-in-one-transaction")
 @pytest.mark.parametrize("end", [succeed, give_up, snooze])
 @pytest.mark.parametrize("step", ["slots.free", "keys.free", "counts.settled"])
 def test_a_process_that_dies_while_it_settles_has_settled_nothing(step, end, monkeypatch):
