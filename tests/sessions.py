@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,15 @@ from django.db import connection, connections, transaction
 
 T = TypeVar("T")
 PATIENCE = 20.0  # seconds until a test that hangs fails; never a proof
+POOLED = "PGBUS_TEST_DIRECT_URL" in os.environ  # a pooler lends us the server's sessions: ours is the one with our name
+BLOCKED = """
+    SELECT EXISTS (
+        SELECT
+        FROM pg_stat_activity
+        WHERE CASE WHEN %s THEN application_name = %s AND state = 'active' ELSE pid = %s END
+          AND cardinality(pg_blocking_pids(pid)) > 0
+    )
+"""
 
 
 class Session:
@@ -20,7 +30,19 @@ class Session:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1)
         self._atomic: Any = None
-        self.pid = self.do(_backend_pid)
+        self.name = f"{os.getpid()}/{id(self)}"
+        if POOLED:
+            self.sql("SELECT set_config('application_name', %s, false)", self.name)
+        self._pid = self.do(_backend_pid)
+
+    @property
+    def pid(self) -> int:
+        """Return its process at the server; through a pooler that of its transaction, while it is in one."""
+        if not POOLED:
+            return self._pid
+        named = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND state <> 'idle'"
+        found = _execute(named, [self.name])
+        return int(found[0][0]) if found else self.do(_backend_pid)
 
     def do(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Return what the call returns, over there."""
@@ -51,8 +73,12 @@ class Session:
     def wait_until_blocked(self) -> None:
         """Return once its statement waits for a lock of somebody else."""
         deadline = time.monotonic() + PATIENCE
-        while not _execute("SELECT cardinality(pg_blocking_pids(%s))", [self.pid])[0][0]:
+        while not self.is_blocked():
             assert time.monotonic() < deadline, "nobody waits"
+
+    def is_blocked(self) -> bool:
+        """Return whether its statement waits for a lock of somebody else."""
+        return bool(_execute(BLOCKED, [POOLED, self.name, self._pid])[0][0])
 
     def close(self) -> None:
         """Leave."""

@@ -7,6 +7,7 @@ The settings of the test project, and of the tools that import settings (mypy, S
     PGBUS_TEST_SUFFIX                added to the names of the test databases, so that runs can share a server
     PGBUS_TEST_UNFOLD=1              django-unfold is among the apps
     PGBUS_TEST_SERVER_SIDE_BINDING=1, PGBUS_TEST_POOL=1      the suite once more with that option of psycopg
+    PGBUS_TEST_DIRECT_URL            DATABASE_URL is a transaction pooler, and this is the server behind it (tests/pooler)
 """
 
 from __future__ import annotations
@@ -25,6 +26,13 @@ import environ
 env = environ.Env()
 sys.path.append(str(Path(__file__).parents[1] / "example_project"))
 MEMORY_NEEDED = 4 << 30  # bytes free, of which a run uses a tenth
+SERVER = {
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "max_wal_size": "256MB",
+    "max_prepared_transactions": "10",
+}
 
 
 def _embedded(name: str) -> dict[str, Any]:
@@ -34,13 +42,7 @@ def _embedded(name: str) -> dict[str, Any]:
     if not keep:  # xdist's workers and the processes that tests start inherit it, and so share the server
         os.environ["PGBUS_TEST_PGDATA"] = str(place_for_a_run() / f"pgbus-test-{secrets.token_hex(4)}")
     server = EmbeddedPostgres(os.environ["PGBUS_TEST_PGDATA"], keep=keep)
-    server.start(
-        fsync="off",
-        synchronous_commit="off",
-        full_page_writes="off",
-        max_wal_size="256MB",
-        max_prepared_transactions="10",
-    )
+    server.start(**SERVER)
     return server.database(name)
 
 
@@ -79,6 +81,10 @@ def _alias(test_name: str) -> dict[str, Any]:
 
 server = _database()
 DATABASES = {"default": _alias("test_pgbus"), "other": _alias("test_pgbus_other")}
+if env("PGBUS_TEST_DIRECT_URL", default=""):
+    for pooled in DATABASES.values():
+        pooled["DISABLE_SERVER_SIDE_CURSORS"] = True
+    DATABASES["direct"] = {**env.db("PGBUS_TEST_DIRECT_URL"), "TEST": {"MIRROR": "default"}}
 
 with_unfold = env.bool("PGBUS_TEST_UNFOLD", default=False)
 INSTALLED_APPS = [

@@ -18,6 +18,7 @@ from django.db import DatabaseError, connections, transaction
 from django_pgbus import signals
 from django_pgbus.conf import database
 from django_pgbus.postgres import retrying
+from django_pgbus.postgres.pooler import is_pooled
 from django_pgbus.postgres.retrying import sqlstate
 from django_pgbus.streams import logs_sql
 from django_pgbus.streams.log_statement import log_table
@@ -148,15 +149,13 @@ def drop_before(stream: int, size: int, position: int) -> int:
 
     In transactions of its own: each is detached without stopping appends, which waits for those who have used the log in
     a transaction that still runs; two seconds, then the next call goes on with it. Inside a caller's transaction it is
-    detached at once, which locks the log. Safe for two at once. Locks: streams (skipping).
+    detached at once, which locks the log; so it is through a pooler, in a moment when nobody uses the log. Safe for two at
+    once. Locks: streams (skipping).
     """
     below = position // size  # the first that is not wholly below
     try:
-        if is_alone():
-            for found in _few(attached(stream), below):
-                how = "FINALIZE" if found.is_pending else "CONCURRENTLY"
-                with _patience(LITTLE_PATIENCE if found.is_pending else PATIENCE):
-                    run([f"ALTER TABLE {log_table(stream)} DETACH PARTITION {partition(stream, found.number)} {how}"])
+        if is_alone() and (found := _few(attached(stream), below)):
+            (_detach_in_a_moment if is_pooled(connections[database()]) else _detach_beside_appends)(stream, found)
     except DatabaseError as error:
         if sqlstate(error) not in BUSY:
             raise
@@ -170,8 +169,7 @@ def drop_before(stream: int, size: int, position: int) -> int:
             if held is None:
                 return 0
             if not alone:
-                for found in _few(attached(stream), below):
-                    run([f"ALTER TABLE {log_table(stream)} DETACH PARTITION {partition(stream, found.number)}"])
+                _detach(stream, _few(attached(stream), below))
             numbers = [found.number for found in _few(logs_sql.DETACHED.rows(log=log_table(stream)), below)]
             run(f"DROP TABLE IF EXISTS {partition(stream, number)}" for number in numbers)
             if numbers:
@@ -179,6 +177,27 @@ def drop_before(stream: int, size: int, position: int) -> int:
             return len(numbers)
 
     return retrying(transition)
+
+
+def _detach_beside_appends(stream: int, them: Iterable[Any]) -> None:
+    for found in them:
+        with _patience(LITTLE_PATIENCE if found.is_pending else PATIENCE):
+            _detach(stream, [found], "CONCURRENTLY")
+
+
+def _detach_in_a_moment(stream: int, them: Iterable[Any]) -> None:
+    """Detach where a setting must end with its transaction: while this waits for the log, those who append wait too."""
+    with transaction.atomic(using=database()):
+        logs_sql.BE_IMPATIENT.rows(patience=LITTLE_PATIENCE)
+        if logs_sql.HOLD_IF_FREE.row(stream=stream) is not None:
+            _detach(stream, them)
+
+
+def _detach(stream: int, them: Iterable[Any], how: str = "") -> None:
+    """Detach partitions; how is of no account for what somebody has begun to detach."""
+    for found in them:
+        way = "FINALIZE" if found.is_pending else how
+        run([f"ALTER TABLE {log_table(stream)} DETACH PARTITION {partition(stream, found.number)} {way}"])
 
 
 def _few(found: Iterable[Any], below: int) -> list[Any]:

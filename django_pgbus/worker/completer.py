@@ -60,7 +60,7 @@ class Completer(ConnectedLoop):
 
     def connected(self) -> None:
         """Pin the plans."""
-        PIN_PLANS.tuples()
+        PIN_PLANS.hold()
 
     def work(self) -> float:
         """Settle what has been collected, and write what has been counted when it is time."""

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import Any, ClassVar
+from typing import Any
 
 from django.db import OperationalError
 
 from django_pgbus.postgres import is_connection_loss
-from django_pgbus.postgres.own_connection import SETTLED_IN, close, own_connection
+from django_pgbus.postgres.own_connection import SETTLED_IN, close, own_connection, prepare_statements
 from django_pgbus.worker.loop import Loop
 
 
 class ConnectedLoop(Loop):
     """Connects in the thread that runs it; `connected()` is called after each opening."""
 
-    options: ClassVar[dict[str, Any]] = {}
-
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         super().__init__()
+        self._options = options  # of the connection
         self._connection: Any = None
 
     def step(self) -> float:
@@ -30,10 +29,11 @@ class ConnectedLoop(Loop):
     def connect(self) -> None:
         """Open the connection."""
         began = time.monotonic()
-        connection = own_connection(self.part, **self.options)
+        connection = own_connection(self.part, **self._options)
         try:
             connection.connect()
-            SETTLED_IN.tuples()
+            SETTLED_IN.hold()
+            prepare_statements(connection)
             self.connected()
         except BaseException:
             close(connection)

@@ -115,7 +115,7 @@ class Consumer(ConnectedLoop):
 
     def connected(self) -> None:
         """Pin the plans, beat before claiming, find all levels, and conclude nothing from before."""
-        PIN_PLANS.tuples()
+        PIN_PLANS.hold()
         beat = heartbeat.renew(self._held, self._plan.lease)
         for delivery in (*beat.superseded, *beat.discarded):
             self._to_be_stopped(delivery)

@@ -56,7 +56,7 @@ def examine() -> Findings:
     connection = own_connection("doctor")
     try:
         connection.connect()
-        IMPATIENT.tuples(milliseconds=str(int(LOOK_TAKES * 1000)))
+        IMPATIENT.hold(milliseconds=str(int(LOOK_TAKES * 1000)))
     except Exception as error:
         yield Finding(Grade.FAIL, "database", f"alias {alias!r} cannot be reached: {_line(error)}", "Check DATABASES.")
     else:

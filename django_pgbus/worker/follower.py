@@ -19,8 +19,8 @@ from django.db import transaction
 
 from django_pgbus import signals
 from django_pgbus.conf import database
-from django_pgbus.postgres import Statement, is_connection_loss
-from django_pgbus.postgres.own_connection import PIN_PLANS
+from django_pgbus.postgres import is_connection_loss
+from django_pgbus.postgres.own_connection import PIN_PLANS, SessionSettings
 from django_pgbus.streams import exceptions, groups, handling, keys, leases, logs, routing, sql
 from django_pgbus.streams.consumers import Consumer
 from django_pgbus.streams.fence import check_session
@@ -43,7 +43,7 @@ LONGEST_REST: Final = 15.0  # seconds that a group is left alone whose statement
 ROLL: Final = 1.0  # seconds between two writes of how far a group is done
 
 # What is lost by a crash of the server are claims and commits of ranges: those are handled again, as after any crash.
-RELAXED = Statement(sql="SELECT set_config('synchronous_commit', 'off', false)")
+RELAXED = SessionSettings(sql="SELECT set_config('synchronous_commit', 'off', false)")
 
 
 class Follower(ConnectedLoop):
@@ -139,8 +139,8 @@ class Follower(ConnectedLoop):
     def connected(self) -> None:
         """Pin the plans, and conclude nothing from before: observations hold on the server they were made on."""
         self._system = check_session()
-        PIN_PLANS.tuples()
-        RELAXED.tuples()
+        PIN_PLANS.hold()
+        RELAXED.hold()
         for lane in self._lanes:
             lane.fence.forget()
             lane.hungry = True

@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 import django_pgbus
@@ -32,7 +32,6 @@ class Heart(ConnectedLoop):
     """
 
     part = "heart"
-    options: ClassVar[dict[str, Any]] = {"connect_timeout": 3}
 
     def __init__(
         self,
@@ -51,7 +50,8 @@ class Heart(ConnectedLoop):
         give_up_more: Callable[[], None] = lambda: None,
         streams: str = "",
     ) -> None:
-        super().__init__()
+        # What is not confirmed in time is given up by this thread, which must not wait for a host that does not answer.
+        super().__init__(connect_timeout=3, tcp_user_timeout=int(plan.beat * 500))
         self._plan = plan
         self._worker = worker
         self._supervisor = supervisor
@@ -70,8 +70,8 @@ class Heart(ConnectedLoop):
 
     def connected(self) -> None:
         """Let no statement take longer than half a beat; what cannot be renewed in that time is tried again."""
-        PIN_PLANS.tuples()
-        IMPATIENT.tuples(milliseconds=str(int(self._plan.beat * 500)))
+        PIN_PLANS.hold()
+        IMPATIENT.hold(milliseconds=str(int(self._plan.beat * 500)))
 
     def work(self) -> float:
         """Beat once."""

@@ -11,8 +11,11 @@ from tests.settings import INSTALLED_APPS
 _said = json.loads(os.environ.get("PGBUS_TEST_WORKER", "{}"))
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.processes"]
-DATABASES = {"default": _said["database"]} if "database" in _said else DATABASES  # noqa: F405
+DATABASES = {**DATABASES, "default": _said["database"]} if "database" in _said else DATABASES  # noqa: F405
 PGBUS = _said.get("pgbus", {})
+if os.environ.get("PGBUS_TEST_LISTEN") == "direct":  # through a pooler, and past it
+    DATABASES["direct"]["NAME"] = DATABASES["default"]["NAME"]
+    PGBUS = {"LISTEN_DATABASE": "direct", **PGBUS}
 TIME_ZONE = "Europe/Madrid"
 LANGUAGE_CODE = "en"
 globals().update(_said.get("settings", {}))

@@ -166,6 +166,7 @@ def test_whatever_comes_back_into_the_line_is_told_of(way, notes):
     assert LevelRow.objects.filter(suspect=way == "lapse").exists()
 
 
+@pytest.mark.needs_session("it listens itself", listen="none")
 def test_notes_arrive_where_somebody_listens():
     with sessions() as listener:
         session = listener.do(_listening)

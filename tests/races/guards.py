@@ -17,7 +17,7 @@ from django_pgbus.queues.message import Delivery
 from django_pgbus.tasks import lifecycle
 from tests.constrained import claim_and_pick_up, enqueue
 from tests.line import changed, placed
-from tests.sessions import PATIENCE, Session, execute
+from tests.sessions import PATIENCE, Session
 
 Break = Callable[[pytest.MonkeyPatch], Any]
 
@@ -96,7 +96,7 @@ def waits(session: Session, call: Future[Any]) -> bool:
     """Return whether a call begun over there waits for a lock of somebody else; False once it is done."""
     deadline = time.monotonic() + PATIENCE
     while not call.done():
-        if execute("SELECT cardinality(pg_blocking_pids(%s))", [session.pid])[0][0]:
+        if session.is_blocked():
             return True
         assert time.monotonic() < deadline, "it neither ends nor waits"
     return False

@@ -403,6 +403,7 @@ def steps_of(call, *args) -> int:
 
 
 @pytest.mark.proves("a-batch-ends-once")
+@pytest.mark.needs_session("it waits for the end of a session of its own")
 def test_killed_between_any_two_steps_of_the_end_it_ends_once():
     _, deliveries = opened()
     steps = steps_of(settle_all, deliveries)
@@ -421,6 +422,7 @@ def test_killed_between_any_two_steps_of_the_end_it_ends_once():
     assert died >= 8
 
 
+@pytest.mark.needs_session("it waits for the end of a session of its own")
 def test_killed_between_any_two_steps_of_the_block_it_was_never_there():
     steps = steps_of(open_a_batch)
     Row.objects.all().delete()
@@ -445,6 +447,7 @@ def test_killed_between_any_two_steps_of_the_block_it_was_never_there():
     assert Row.objects.count() == 1
 
 
+@pytest.mark.needs_session("it waits for the end of a session of its own")
 def test_a_caller_that_is_killed_in_the_block_has_opened_nothing():
     def begin() -> None:
         Batch("new", key="import", **CALLBACKS).__enter__()

@@ -107,6 +107,7 @@ def test_a_batch_is_bounded():
     assert len(delayed.move_due(["default"], 20)) == 10
 
 
+@pytest.mark.needs_session("it is woken by a notification", listen="none")
 @pytest.mark.parametrize("seconds", [0.3, 1.2])
 def test_a_worker_asleep_is_told_of_a_task_due_before_its_next_poll(seconds, monkeypatch):
     monkeypatch.setattr(wake, "wakes_for_delay", lambda seconds: seconds < 60)
