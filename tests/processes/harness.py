@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -179,6 +179,7 @@ class RunWorker:
         folder: Path,
         database: dict[str, Any],
         *arguments: str,
+        prefix: Sequence[str] = (),
         environment: dict[str, str] | None = None,
         **said: Any,
     ) -> None:
@@ -196,7 +197,7 @@ class RunWorker:
         }
         with self.log_file.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(MANAGE), "runworker", *arguments],
+                [*prefix, sys.executable, str(MANAGE), "runworker", *arguments],
                 cwd=folder,
                 env=variables,
                 stdin=subprocess.DEVNULL,

@@ -57,8 +57,8 @@ class Books:
         )
 
 
-def read(execute: Execute) -> Books:
-    """Return the books of the storm that is over."""
+def read(execute: Execute, unique: str = "tests.storm.tasks.unique") -> Books:
+    """Return the books of the storm that is over; `unique` is the path of the task that is unique until executed."""
     raised: dict[int, list[tuple[datetime, int, Any]]] = defaultdict(list)
     for id, delivery, worker, at in execute("SELECT id, delivery, worker, at FROM storm_deliveries ORDER BY at"):
         raised[id].append((at, delivery, worker))
@@ -73,11 +73,11 @@ def read(execute: Execute) -> Books:
         ends += _raised_after(raised[id], worker, began)
         runs.append(Run(id, limited, allowed or 0, only, began, max(began, min(ends))))
     lives = execute(
-        """
+        f"""
         SELECT runs.sole, min(runs.began), archived.finished_at
         FROM pgbus_archive AS archived
         JOIN storm_runs AS runs ON runs.id = archived.id
-        WHERE archived.task = 'tests.storm.tasks.unique'
+        WHERE archived.task = '{unique}'
         GROUP BY runs.sole, archived.id, archived.finished_at
         """
     )
