@@ -41,3 +41,22 @@ def test_tasks_are_enqueued_there():
     assert Message.objects.using("other").get().id == int(result.id)
     assert not Message.objects.using("default").exists()
     assert add.get_result(result.id).args == [1]
+
+
+class ByTenant:
+    """Answers by what somebody has chosen meanwhile."""
+
+    chosen = "default"
+
+    def db_for_write(self, model, **hints):
+        return self.chosen
+
+
+def test_a_router_that_answers_by_tenant_is_asked_once(settings, monkeypatch):
+    """A process has one alias: tables of pgbus for each tenant need a process, or a setting, for each."""
+    settings.PGBUS = {}
+    settings.DATABASE_ROUTERS = [f"{__name__}.ByTenant"]
+    assert database() == "default"
+    monkeypatch.setattr(ByTenant, "chosen", "other")
+    assert router.db_for_write(Message) == "other"
+    assert database() == "default"
