@@ -21,8 +21,10 @@ class Breakable:
 
     @property
     def needs_a_copy(self) -> bool:
-        """Return whether the change has to stand in files: another process, or a migration, reads it."""
-        processes = any(test.startswith("tests/processes/") for test in self.tests)
+        """Return whether it has to stand in files: another process, a migration, or what is listed at import reads it."""
+        processes = any(
+            test.startswith(("tests/processes/", "tests/architecture/test_statements")) for test in self.tests
+        )
         return processes or any("/" in edit.at or edit.at == "queues.models.NextPosition" for edit in self.guard.edits)
 
 
