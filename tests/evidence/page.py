@@ -214,6 +214,8 @@ def _sabotaged(name: str) -> Iterator[str]:
         yield f"- {SABOTAGES[name].guard} (`{name}`): not recorded yet."
         return
     yield f"- {entry['guard']} (`{name}` in `{entry['statement']}`; {of_record(stamped('sabotages'))})"
+    if not entry.get("tests"):
+        yield "  - its tests: not recorded yet"
     for test in entry.get("tests", ()):
         ended = "failed" if test["red"] else "did **not** fail"
         yield f"  - {link_to(test['id'])}{_case(test['id'])} {ended}: {code(test['line'])}"
