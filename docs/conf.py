@@ -15,7 +15,7 @@ version = release
 
 extensions = ["myst_parser"]
 source_suffix = {".md": "markdown"}
-exclude_patterns = ["_build", "architecture/_*.md"]
+exclude_patterns = ["_build", "architecture/_*.md", "operations/_*.md"]
 templates_path: list[str] = []
 
 myst_enable_extensions = ["colon_fence", "deflist"]

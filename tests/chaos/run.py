@@ -5,6 +5,7 @@ Run the chaos by hand, on a server of its own, and say what came of it:
     python tests/chaos/run.py [--minutes 10] [--seed 1] [--json]
     python tests/chaos/run.py --minutes 1 --only kill_child,stop_child --kinds limited,unique
     python tests/chaos/run.py --sabotage NAME       without one of the guards (sabotage_run.py)
+    python tests/chaos/run.py soak [--hours 1]      a steady mix without faults, and what grows meanwhile (soak.py)
 
 Ends with 1 if any check is red. README.md says what is done and what is checked.
 """
@@ -35,6 +36,10 @@ def names(text: str) -> tuple[str, ...]:
 def main(arguments: list[str] | None = None) -> int:
     """Run it."""
     sys.path.insert(0, str(ROOT))
+    if (given := sys.argv[1:] if arguments is None else arguments)[:1] == ["soak"]:
+        from tests.chaos import soak
+
+        return soak.main(given[1:])
     if "--sabotage" in (arguments or sys.argv):
         from tests.chaos import sabotage_run
 
