@@ -27,12 +27,14 @@ CORE = [
     *(f"tests/processes/test_{name}.py" for name in (*REAL, "suspended", "timeouts")),
     "tests/pooler/test_through.py",
 ]
-SHORT = [
-    *(f"tests/races/test_{name}.py" for name in ("fencing", "slots", "ranges", "transactional")),
-    *(f"tests/processes/test_{name}.py" for name in ("killed", "queues")),
-    "tests/worker/test_running.py",
-    "tests/pooler/test_through.py",
-]
+SHORT = {
+    "direct": ["tests/pooler/through.py"],
+    "none": [
+        "tests/pooler/through.py",
+        *(f"tests/races/test_{name}.py" for name in ("fencing", "slots", "ranges")),
+        "tests/processes/test_killed.py",
+    ],
+}
 
 
 def main() -> int:
@@ -54,7 +56,9 @@ def main() -> int:
         return 2
     server = EmbeddedPostgres(place_for_a_run() / f"pgbus-pooled-{os.getpid()}", keep=False)
     server.start(**SERVER)
-    chosen = [] if any(Path(ROOT, word.split("::")[0]).exists() for word in rest) else SHORT if options.short else CORE
+    chosen = SHORT[options.listen] if options.short else CORE
+    if any(Path(ROOT, word.split("::")[0]).exists() for word in rest):
+        chosen = []
     with (
         tempfile.TemporaryDirectory(prefix="pgbus-pooled-") as folder,
         in_front_of(server.database(), pool=options.pool) as bouncer,
