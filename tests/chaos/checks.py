@@ -117,12 +117,16 @@ def wrong_endings(records: Records) -> Iterator[str]:
 
 
 def unearned(records: Records) -> Iterator[str]:
-    """Yield each job that is archived as succeeded though no run of that delivery did."""
-    earned = {(run.id, run.delivery) for run in records.runs if run.outcome == "succeeded"}
+    """Yield each job that is archived as succeeded though no run of that delivery did, or while it still ran."""
+    earned = {(run.id, run.delivery): run.ended for run in records.runs if run.outcome == "succeeded"}
     for id, sent in records.sent.items():
+        archived = [move.at for move in records.moves.get(id, []) if move.place == "archive"]
         for ending in records.endings.get(id, []):
-            if ending.how == "succeeded" and (id, ending.delivery) not in earned:
-                yield f"#{id} ({sent.kind}) succeeded under delivery {ending.delivery}, which did not run to its end"
+            ended = earned.get((id, ending.delivery))
+            if ending.how == "succeeded" and (ended is None or any(at < ended for at in archived)):
+                until = f"ended at {ended:%H:%M:%S.%f}" if ended else "did not run to its end"
+                told = f"#{id} ({sent.kind}) succeeded under delivery {ending.delivery}, which {until}"
+                yield f"{told}; {_story(records.moves.get(id, []))}"
 
 
 def poisoned(records: Records) -> Iterator[str]:

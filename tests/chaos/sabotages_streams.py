@@ -160,14 +160,6 @@ STREAMS: Final = (
         tests=(
             "tests/races/test_ranges.py::test_what_a_transactional_handler_wrote_goes_with_its_lease[holds-claimed again]",
         ),
-        chaos=Chaos(
-            options=("--minutes", "0.6", "--kinds", "streams", "--only", "stop_child"),
-            checks=(
-                "stream-doubles",
-                "stream-effects",
-            ),
-            why="A process that stood still commits what it wrote for entries that another has handled.",
-        ),
     ),
     Sabotage(
         name="routed-twice",

@@ -186,6 +186,7 @@ def test_who_should_not_die_is_told_and_who_should():
 def test_a_success_was_run_to_its_end_under_its_delivery():
     assert red(records(runs=[run(2, None, None)])) == {"unearned"}
     assert "unearned" in red(records(runs=[run(delivery=2)]))
+    assert red(records(runs=[run(2, 5)])) == {"unearned"}
 
 
 def test_a_job_ends_its_process_as_often_as_it_has_attempts_and_once_more():

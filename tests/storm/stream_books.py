@@ -124,7 +124,7 @@ class Books:
         wanted = {("keyed", position) for position in stubborn}
         found.dead = len(dead)
         found.wrong_dead = [f"{one}" for one in sorted(dead ^ wanted)]
-        ((head,),) = execute(f"SELECT pg_sequence_last_value('{self.log}_position')")
+        ((head,),) = execute(f"SELECT coalesce(pg_sequence_last_value('{self.log}_position'), 0)")
         found.wrong_cursors = [
             f"{name}: {claimed}, {committed} of {head}"
             for name, claimed, committed in execute(
