@@ -29,8 +29,16 @@ class PgbusConfig(AppConfig):
         from django_pgbus.events import running as events  # noqa: F401
         from django_pgbus.streams import running as streams  # noqa: F401
 
+        post_migrate.connect(_announce_anew, sender=self, dispatch_uid="pgbus.levels")
         post_migrate.connect(_declare_subscriptions, sender=self, dispatch_uid="pgbus.subscriptions")
         post_migrate.connect(_declare_streams, sender=self, dispatch_uid="pgbus.streams")
+
+
+def _announce_anew(**kwargs: Any) -> None:
+    """Let this process announce its levels anew: `flush` says that it has migrated, too, and has emptied their table."""
+    from django_pgbus.queues import wake
+
+    wake.forget_announced()
 
 
 def _declare_subscriptions(*, using: str, apps: Any = installed, **kwargs: Any) -> None:

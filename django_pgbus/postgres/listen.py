@@ -23,6 +23,8 @@ from django_pgbus.postgres.own_connection import NOTICES, SETTLED_IN
 
 CHANNEL: Final = "pgbus"
 SELF_TEST_WAIT: Final = 2.0  # seconds
+# A pooler in use may lend the same session twice by chance, and another one to somebody else meanwhile.
+LENDINGS: Final = 5
 
 
 class Listener:
@@ -134,5 +136,8 @@ def _backend(session: psycopg.Connection[Any]) -> int:
 
 def _take_turns(one: psycopg.Connection[Any], another: psycopg.Connection[Any]) -> bool:
     """Return whether a pooler lends the server's sessions by the transaction: one has two of them, or two have one."""
-    ours = {_backend(one), _backend(one)}
-    return len(ours) > 1 or _backend(another) in ours
+    ours, theirs = set(), set()
+    for _ in range(LENDINGS):
+        ours.add(_backend(one))
+        theirs.add(_backend(another))
+    return len(ours) > 1 or bool(ours & theirs)

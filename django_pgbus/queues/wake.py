@@ -55,6 +55,11 @@ class _Sent:
 _sent = _Sent()
 
 
+def forget_announced() -> None:
+    """Announce each level anew: the rows of what was announced may be gone."""
+    _sent.announced.clear()
+
+
 def should_wake(key: tuple[str | int, ...], now: float) -> bool:
     """Return whether nobody in this process has woken for this key in the last 50 ms, and note it."""
     return _sent.should_wake(key, now)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connections, transaction
 
-from django_pgbus.postgres import Statement, pooler
+from django_pgbus.postgres import Statement, listen, pooler
 from django_pgbus.postgres.own_connection import (
     IMPATIENT,
     PIN_PLANS,
@@ -120,3 +120,18 @@ def test_what_cannot_stand_in_a_transaction_goes_alone(own, lent):
 def test_a_server_itself_is_told_from_a_pooler(own):
     assert not pooler.is_pooled(own)
     assert pooler.carrier_of(own) is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "shared"),
+    [
+        ("AAAAA", "BBBBB", False),
+        ("AAAAA", "BBABB", True),
+        ("AAAAB", "CCCCC", True),
+        ("AABBB", "BBBBB", True),  # by the first three alone each would have its own
+    ],
+)
+def test_who_takes_turns_with_others_is_found_out_though_others_interfere(monkeypatch, ours, theirs, shared):
+    lent = {"ours": iter(ours), "theirs": iter(theirs)}
+    monkeypatch.setattr(listen, "_backend", lambda session: next(lent[session]))
+    assert listen._take_turns("ours", "theirs") is shared

@@ -21,7 +21,7 @@ from django_pgbus.postgres.own_connection import IMPATIENT, PIN_PLANS, close, ow
 from django_pgbus.worker import doctor_server
 from django_pgbus.worker.findings import Grade
 from tests import jobs
-from tests.line import COMMITTED
+from tests.line import COMMITTED, long_up  # noqa: F401  (a fixture for all tests here)
 from tests.pooler.plugin import LISTEN
 from tests.running import a_worker
 from tests.sessions import execute, until

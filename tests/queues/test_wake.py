@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.core.management import call_command
 from django.db import OperationalError, transaction
 
 from django_pgbus.models import Level as LevelRow
@@ -104,6 +105,15 @@ def test_levels_are_written_after_the_commit_in_a_transaction_of_their_own(notes
         for producer in (two, one):
             producer.commit()
     assert LevelRow.objects.get().queue == "new"
+
+
+def test_levels_are_announced_anew_when_their_table_was_emptied(notes):
+    """As between two tests of a project whose worker runs: for a minute it would not find what is enqueued."""
+    put()
+    call_command("flush", interactive=False, verbosity=0)
+    assert not LevelRow.objects.exists()
+    put()
+    assert LevelRow.objects.count() == 1
 
 
 def test_an_announcement_that_failed_is_made_again(notes, monkeypatch):
