@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, TypeVar
+from unittest import mock
 
 from django.db import connection, connections, transaction
+from django.db.backends.postgresql.psycopg_any import IsolationLevel
 
 T = TypeVar("T")
 PATIENCE = 20.0  # seconds until a test that hangs fails; never a proof
@@ -78,6 +80,8 @@ class Session:
 
     def is_blocked(self) -> bool:
         """Return whether its statement waits for a lock of somebody else."""
+        if POOLED:
+            _execute("SELECT pg_stat_clear_snapshot()")  # A transaction sees the activity as it was when it first looked.
         return bool(_execute(BLOCKED, [POOLED, self.name, self._pid])[0][0])
 
     def close(self) -> None:
@@ -102,6 +106,17 @@ def sessions(number: int = 1) -> Iterator[Any]:
         yield them[0] if number == 1 else tuple(them)
     finally:
         for one in them:
+            one.close()
+
+
+@contextmanager
+def strict_session() -> Iterator[Session]:
+    """Yield a session whose transactions go on seeing what they saw first, as a project may set it in `OPTIONS`."""
+    with mock.patch.dict(connection.settings_dict["OPTIONS"], isolation_level=IsolationLevel.REPEATABLE_READ):
+        one = Session()
+        try:
+            yield one
+        finally:
             one.close()
 
 

@@ -11,8 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 import pytest
-from django.db import connection, connections, transaction
-from django.db.backends.postgresql.psycopg_any import IsolationLevel
+from django.db import connections, transaction
 
 from django_pgbus import Batch, BatchFinished
 from django_pgbus.batches import counts
@@ -24,7 +23,7 @@ from tests.batches.tasks import CALLBACKS, called
 from tests.jobs import noop
 from tests.line import COMMITTED, claim, give_up, succeed
 from tests.races.guards import as_if_it_died_before_it_looked, at_once, came_to, fails_if, nobody_looks_again, without
-from tests.sessions import execute, sessions, until
+from tests.sessions import execute, sessions, strict_session, until
 
 pytestmark = [COMMITTED, pytest.mark.races]
 
@@ -261,11 +260,7 @@ def test_under_repeatable_read_a_member_added_before_the_lock_was_had_is_seen():
             caller.do(add)
         return lock(ids)
 
-    with (
-        mock.patch.dict(connection.settings_dict["OPTIONS"], isolation_level=IsolationLevel.REPEATABLE_READ),
-        mock.patch.object(counts, "lock_unfinished", add_after_the_snapshot),
-        sessions() as finisher,
-    ):
+    with mock.patch.object(counts, "lock_unfinished", add_after_the_snapshot), strict_session() as finisher:
         finished = finisher.do(lifecycle.finish_batches, [batch.id])
     assert (finished, called(), batch.progress().outstanding) == (0, {}, 1)
 

@@ -310,6 +310,7 @@ def sessions_keep_positions(monkeypatch):
     monkeypatch.setattr(logs, "_create", create_so)
 
 
+@pytest.mark.needs_session("a sequence's cache is of a session")
 @fails_if(sessions_keep_positions)
 def test_two_sessions_that_append_in_turn():
     stream = a_stream()

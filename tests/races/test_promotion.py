@@ -43,7 +43,7 @@ from tests.races.guards import (
     waits,
     without,
 )
-from tests.sessions import sessions
+from tests.sessions import sessions, strict_session
 
 pytestmark = [COMMITTED, pytest.mark.races]
 
@@ -386,8 +386,7 @@ def test_a_connection_that_is_set_to_repeatable_read_never_hands_out_a_place_twi
     """What it counts may date from before the lock; the place is taken, PostgreSQL says 40001, and it begins anew."""
     Semaphore.objects.create(key="a", capacity=number)
     ids = park(one if number == 1 else two, "a", number=4)
-    with sessions(2) as (strict, other), pytest.MonkeyPatch.context() as patch:
-        strict.sql("SET default_transaction_isolation = 'repeatable read'")
+    with sessions() as other, strict_session() as strict, pytest.MonkeyPatch.context() as patch:
         real = sql.LOCK_FREE
 
         class Meanwhile:

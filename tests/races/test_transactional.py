@@ -15,7 +15,7 @@ from django_pgbus.tasks.lifecycle import GaveUp, PutOff
 from django_pgbus.tasks.watch import Watch
 from tests.line import COMMITTED, LEASE, claim_one, fail, hand_back, holding, lapse, leased_for, release, state, succeed
 from tests.races import effects
-from tests.sessions import PATIENCE, execute, sessions
+from tests.sessions import PATIENCE, execute, sessions, strict_session
 
 pytestmark = [COMMITTED, pytest.mark.races]
 
@@ -240,8 +240,7 @@ def test_under_a_stricter_level_a_beat_in_between_is_a_conflict(job):
     """Its snapshot is older than the renewed row; so a run longer than a beat cannot be settled at such a level."""
     _, delivery = job
     levels = []
-    with sessions(2) as (worker, heart):
-        worker.sql("SET default_transaction_isolation = 'repeatable read'")
+    with sessions() as heart, strict_session() as worker:
 
         def beat(call):
             levels.append(execute("SHOW transaction_isolation")[0][0])
@@ -250,7 +249,6 @@ def test_under_a_stricter_level_a_beat_in_between_is_a_conflict(job):
 
         effects.on_call.append(beat)
         assert type(worker.do(run, delivery)) is Done
-        worker.sql("RESET default_transaction_isolation")  # It may go back into a pool.
     assert (levels, values()) == (["repeatable read"] * 2, [7])
 
 
