@@ -99,14 +99,21 @@ STREAMS: Final = (
         edits=(
             Edit(
                 "streams.fence.Fence.observe",
+                "        if head > newest and len(self.observations) < RING:\n"
                 "            self.observations.append((head, xid))\n",
-                "            self.observations = [(head, xid)]\n",
+                "        self.observations = [(head, xid)]\n",
             ),
             Edit(
                 "streams.sql.CLAIM",
-                "cursor.pending_xid IS NULL OR cursor.pending_xid <= ",
-                "true OR cursor.pending_xid <= ",
+                "WHEN leap.is_free AND leap.high = leap.low THEN %(head)s",
+                "WHEN leap.high = leap.low THEN %(head)s",
             ),
+            Edit(
+                "streams.sql.CLAIM",
+                "WHEN leap.is_free AND leap.high = leap.low THEN pg_current_xact_id()",
+                "WHEN leap.high = leap.low THEN pg_current_xact_id()",
+            ),
+            Edit("streams.sql.CLAIM", "OR (leap.is_free AND %(head)s", "OR (%(head)s"),
         ),
         tests=(
             "tests/races/test_holes.py::test_a_worker_keeps_what_it_has_observed[holds]",
