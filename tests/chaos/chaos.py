@@ -32,7 +32,7 @@ BACKLOG: Final = 600  # jobs: producers slow down
 WHOLE_DECK_FROM: Final = 300.0  # seconds: a run so long goes on until each fault has happened
 POISON_EVERY: Final = 20.0  # seconds
 STREAM_PRODUCERS: Final = 2
-LONGEST: Final = 600.0  # seconds until all is settled after the last fault
+LONGEST: Final = 600.0
 QUIET: Final = 4.0  # seconds without work before sessions are counted
 
 
@@ -48,6 +48,8 @@ class Plan:
     producers: int = 4
     pace: float = 0.08  # seconds that a producer waits between two transactions
     patience: float = 60.0  # seconds in which nothing moves, though something is open
+    totals_take: float = 0.0  # seconds of a transaction of the transactional group, besides what it does
+    longest: float = LONGEST  # seconds until all is settled after the last fault
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,7 +78,7 @@ class Chaos:
     def __init__(self, plan: Plan, start: Callable[..., RunWorker], server: Server, folder: Path) -> None:
         self.plan = plan
         self.server = server
-        self.fleet = Fleet(start, server, folder)
+        self.fleet = Fleet(start, server, folder, {"TOTALS_TAKE": plan.totals_take})
         self.faults = Faults(self.fleet, server, plan.seed, plan.faults)
         self.found = Found(settings={**asdict(plan), "lease": LEASE})
         self.starved: list[float] = []
@@ -173,7 +175,7 @@ class Chaos:
         while left := self._open():
             if seen != (now := (left, patiently(tables.LAST_MOVE))):
                 seen, moved = now, time.monotonic()
-            if time.monotonic() > min(moved + self.plan.patience, start + LONGEST):
+            if time.monotonic() > min(moved + self.plan.patience, start + self.plan.longest):
                 break
             self.faults.revive()
             time.sleep(0.1)

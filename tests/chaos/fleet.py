@@ -48,8 +48,11 @@ class Member:
 class Fleet:
     """All workers of a run; who is killed or deployed is started again under its name."""
 
-    def __init__(self, start: Callable[..., RunWorker], server: Server, folder: Path) -> None:
+    def __init__(
+        self, start: Callable[..., RunWorker], server: Server, folder: Path, settings: dict[str, Any] | None = None
+    ) -> None:
         self._start = start
+        self._settings = settings or {}
         self._dsn = server.postgres.dsn
         self.proxy = Proxy(f"{self._dsn['host']}/.s.PGSQL.{self._dsn['port']}")
         self.library = clocks.library(folder)
@@ -62,7 +65,11 @@ class Fleet:
     def start(self, member: Member) -> None:
         """Start it anew, as it is meant to be now."""
         there = {"HOST": "127.0.0.1", "PORT": str(self.proxy.port)} if member.proxied else {}
-        settings: dict[str, Any] = {"INSTALLED_APPS": APPS, "NOTES": self._dsn, "CHAOS_VERSION": member.version}
+        settings: dict[str, Any] = {
+            "INSTALLED_APPS": APPS,
+            "NOTES": self._dsn,
+            "CHAOS_VERSION": member.version,
+        } | self._settings
         member.runworker = self._start(
             *OPTIONS,
             f"--worker-id={member.name}",

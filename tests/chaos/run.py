@@ -54,6 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--every", type=float, default=2.5, help="seconds between two faults")
     parser.add_argument("--pace", type=float, default=0.08, help="seconds between two transactions of a producer")
     parser.add_argument("--producers", type=int, default=4)
+    parser.add_argument("--totals-take", type=float, default=0.0, help="seconds of a transaction of the group `totals`")
+    parser.add_argument("--settle", type=float, default=600.0, help="seconds at most until all is settled in the end")
     parser.add_argument("--logs", type=Path, help="keep the workers' logs in this folder")
     options = parser.parse_args(arguments)
 
@@ -80,6 +82,8 @@ def main(arguments: list[str] | None = None) -> int:
         every=options.every,
         pace=options.pace,
         producers=options.producers,
+        longest=options.settle,
+        totals_take=options.totals_take,
     )
     found = run(plan, options.logs)
     tell(found)

@@ -128,12 +128,23 @@ STREAMS: Final = (
         tests=("tests/races/test_ranges.py::test_two_workers_claim_at_the_same_time[holds]",),
         chaos=Chaos(
             options=("--minutes", "0.4", "--kinds", "streams", "--every", "1000"),
-            checks=(
-                "stream-repeats",
-                "stream-doubles",
-                "stream-together",
-            ),
+            checks=("stream-together",),
             why="Two workers handle the same entries.",
+        ),
+    ),
+    Sabotage(
+        name="range-taken-from-the-living",
+        guard="A range is taken over although its holder is under a lease.",
+        rule="6.4",
+        edits=(
+            Edit("streams.sql.PROBE", " AND lease.until < statement_timestamp()", ""),
+            Edit("streams.sql.RECLAIM", "          AND lease.until < statement_timestamp()\n", ""),
+        ),
+        tests=("tests/races/test_ranges.py::test_a_range_under_its_lease_is_not_taken_over[holds]",),
+        chaos=Chaos(
+            options=("--minutes", "0.4", "--kinds", "streams", "--only", "stop_child"),
+            checks=("stream-together",),
+            why="The history of the leases shows a range under a lease that passes to another worker.",
         ),
     ),
     Sabotage(
@@ -166,6 +177,14 @@ STREAMS: Final = (
         ),
         tests=(
             "tests/races/test_ranges.py::test_what_a_transactional_handler_wrote_goes_with_its_lease[holds-claimed again]",
+        ),
+        chaos=Chaos(
+            options=(
+                *("--minutes", "0.7", "--kinds", "streams", "--only", "stop_child,stop_worker", "--every", "1.5"),
+                *("--totals-take", "0.3"),
+            ),
+            checks=("stream-doubles", "stream-effects"),
+            why="A process that stood still within its transaction commits it, after another had handled the same entries.",
         ),
     ),
     Sabotage(

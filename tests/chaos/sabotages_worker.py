@@ -102,7 +102,7 @@ WORKER: Final = (
         ),
         tests=("tests/worker/test_consumer.py::test_it_releases_lapsed_leases_of_others_and_takes_them_as_suspects",),
         chaos=Chaos(
-            options=("--minutes", "0.5", "--kinds", "slow", "--pace", "1.5", "--only", "kill_worker"),
+            options=("--minutes", "0.5", "--kinds", "slow", "--pace", "1.5", "--only", "kill_worker", "--settle", "20"),
             checks=("lost", "stranded"),
             why="What a worker held that was killed as a whole stays under its lapsed lease.",
         ),

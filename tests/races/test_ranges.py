@@ -181,6 +181,17 @@ def test_who_has_lost_a_range_does_not_take_it_apart():
     assert (leases.take_apart(lost, {}, ""), failed(), open_ranges()) == (0, [], [(0, 5)])
 
 
+@pytest.mark.proves("ranges-are-disjoint-and-fenced")
+@fails_if(without("streams.RECLAIM", "AND lease.until < statement_timestamp()"))
+def test_a_range_under_its_lease_is_not_taken_over():
+    a_stream(entries=5)
+    a_group()
+    holder, other = Claimer(), Claimer()
+    held = holder.claim().range
+    assert leases.reclaim(other.group, worker=other.worker, lease=30.0, token=uuid.uuid4()) is None
+    assert leases.commit(held.token, [])
+
+
 @fails_if(without("streams.RECLAIM", "FOR UPDATE SKIP LOCKED"))
 def test_two_take_over_at_the_same_time():
     a_stream(entries=10)

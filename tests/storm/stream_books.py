@@ -15,7 +15,18 @@ from typing import Any, Final
 from django_pgbus import Stream
 from tests.processes.harness import execute
 from tests.storm.producers import Producer
-from tests.storm.stream_rules import Kill, Ran, again_after, done_at, out_of_order, repeats, together
+from tests.storm.stream_rules import (
+    Claimed,
+    Kill,
+    Ran,
+    again_after,
+    claimed_twice,
+    done_at,
+    out_of_order,
+    repeats,
+    tenures,
+    together,
+)
 from tests.storm.stream_tables import GROUPS, STREAM, queue_of
 
 OPEN_ENTRIES: Final = """
@@ -26,6 +37,31 @@ OPEN_ENTRIES: Final = """
             WHERE to_regclass('pgbus_stream_' || stream_id) = '{log}'::regclass)
 """
 OPEN: Final = OPEN_ENTRIES + " + (SELECT count(*) FROM pgbus_messages) + (SELECT count(*) FROM pgbus_delayed)"
+
+RANGES: Final = """
+    SELECT groups.name, low, high
+    FROM stream_storm_claims
+    JOIN pgbus_stream_groups AS groups ON groups.id = group_id
+    WHERE kind = 'insert'
+"""
+# A lease that had not lapsed and got another token: that is nobody's but its holder's, who gives it back lapsed.
+ROBBED: Final = """
+    SELECT groups.name, low, high, at
+    FROM stream_storm_claims
+    JOIN pgbus_stream_groups AS groups ON groups.id = group_id
+    WHERE kind = 'update' AND was_live AND is_held
+    ORDER BY at
+"""
+CLAIMS: Final = """
+    SELECT lease, low, high, pid, is_held, at
+    FROM stream_storm_claims
+    WHERE group_id = (SELECT id FROM pgbus_stream_groups WHERE name = %s) AND lease IS NOT NULL
+    UNION ALL
+    SELECT -position, position - 1, position, NULL, is_held, at
+    FROM stream_storm_alone_claims
+    WHERE group_id = (SELECT id FROM pgbus_stream_groups WHERE name = %s)
+    ORDER BY at
+"""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +149,10 @@ class Books:
             found.unexplained += unexplained
         found.evidence = [line for missing in found.missing[:4] for line in self._evidence(missing)]
         found.out_of_order = out_of_order(runs["keyed"], stubborn)
-        found.together = together(runs["keyed"], kills)
+        found.together = together(runs["keyed"], kills, tenures(self._claims("keyed")))
+        found.together += claimed_twice(execute(RANGES)) + [
+            f"{row} was taken from the living" for row in execute(ROBBED)
+        ]
         self._read_messages(log)
         dead = set(
             execute(
@@ -137,6 +176,10 @@ class Books:
         for table in ("keys", "routed", "leases"):
             if left := execute(f"SELECT count(*) FROM pgbus_stream_{table}")[0][0]:
                 found.wrong_cursors.append(f"{left} rows are left in {table}")
+
+    def _claims(self, group: str) -> list[Claimed]:
+        """Return every claim of a group and what ended it, of ranges and of entries on their own."""
+        return [Claimed(*row) for row in execute(CLAIMS, group, group)]
 
     def _evidence(self, missing: str) -> list[str]:
         """Return all that was seen of a position that a group has not handled."""

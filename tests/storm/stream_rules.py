@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -12,6 +12,27 @@ from typing import Final, NamedTuple
 LATE: Final = timedelta(seconds=1)  # what a killed process had sent is executed still
 
 Kill = tuple[int, datetime, datetime]  # process, killed after, killed before
+
+
+class Claimed(NamedTuple):
+    """A lease as it stood after a claim or its end; of a failed entry nobody notes who claims it: `pid` is None."""
+
+    lease: object
+    low: int
+    high: int
+    pid: int | None
+    is_held: bool
+    at: datetime
+
+
+class Tenure(NamedTuple):
+    """Who held these positions, from when until when."""
+
+    low: int
+    high: int
+    pid: int | None
+    began: datetime
+    ended: datetime | None
 
 
 class Ran(NamedTuple):
@@ -96,24 +117,80 @@ def out_of_order(runs: Iterable[Ran], stubborn: set[int]) -> list[str]:
     return wrong
 
 
-def together(runs: Iterable[Ran], kills: dict[int, list[Kill]]) -> list[str]:
-    """
-    Return each run that began while that of another entry of its key ran; one that was killed ran until then.
+def tenures(claims: Iterable[Claimed]) -> list[Tenure]:
+    """Return who held what and when; the claims of each lease come in their order."""
+    found: list[Tenure] = []
+    current: dict[object, Claimed] = {}
+    for claim in claims:
+        if (before := current.pop(claim.lease, None)) is not None:
+            found.append(Tenure(before.low, before.high, before.pid, before.at, claim.at))
+        if claim.is_held:
+            current[claim.lease] = claim
+    return found + [Tenure(one.low, one.high, one.pid, one.at, None) for one in current.values()]
 
-    A run is fenced out, and counts no longer, once its own entry has begun anew: whether that may be, `repeats` asks.
+
+def together(runs: Iterable[Ran], kills: dict[int, list[Kill]], held: Iterable[Tenure]) -> list[str]:
+    """
+    Return each run that began while another of its key was fenced in, and each whose process never held its entry.
+
+    A run is fenced in until its end, the kill of its process, or the moment at which its process held its entry no more.
     """
     ordered = list(runs)
-    again: dict[int, datetime] = {}
-    until: list[datetime] = []
-    for run in reversed(ordered):
-        end = run.ended or min((after for _, after, before in kills[run.pid] if before >= run.began), default=run.began)
-        until.append(min(end, again.get(run.position, end)))
-        again[run.position] = run.began
+    tenure = _tenure_of(ordered, held)
     until_of: dict[int, tuple[datetime, Ran]] = {}
     wrong = []
-    for run, end in zip(ordered, reversed(until), strict=True):
+    for run in ordered:
+        if (mine := tenure(run)) is None:
+            wrong.append(f"{run} began, and its process never held that entry")
+            continue
+        lost = mine.ended or datetime.max.replace(tzinfo=run.began.tzinfo)
+        killed = min((after for _, after, before in kills[run.pid] if before >= run.began), default=None)
+        end = min(lost, run.ended or killed or (lost if mine.ended else run.began))
+        if end <= run.began:
+            continue  # It was fenced out before it began.
         if run.key in until_of and run.began < until_of[run.key][0]:
-            wrong.append(f"{run} began beside {until_of[run.key][1]}")
+            wrong.append(f"{run} began beside {until_of[run.key][1]}, which had its lease until {until_of[run.key][0]}")
         if run.key not in until_of or until_of[run.key][0] < end:
             until_of[run.key] = (end, run)
     return wrong
+
+
+def _tenure_of(runs: Sequence[Ran], held: Iterable[Tenure]) -> Callable[[Ran], Tenure | None]:
+    """
+    Return what tells under which tenure a run began: the last one of its process that covers its position.
+
+    Nobody notes who claims an entry on its own. If two processes ran one meanwhile, one that had it in a range before is
+    fenced out: it stood still, and goes on with what it has lost.
+    """
+    positions = sorted({run.position for run in runs})
+    covering: dict[int, list[Tenure]] = defaultdict(list)
+    for one in sorted(held, key=lambda one: one.began):
+        for position in positions[bisect_right(positions, one.low) : bisect_right(positions, one.high)]:
+            covering[position].append(one)
+    found = [[one for one in covering[run.position] if _may_be_of(one, run)] for run in runs]
+    ran_alone: dict[Tenure, set[int]] = defaultdict(set)
+    for run, mine in zip(runs, found, strict=True):
+        if mine and mine[-1].pid is None:
+            ran_alone[mine[-1]].add(run.pid)
+
+    def tenure(run: Ran) -> Tenure | None:
+        mine = [one for one in covering[run.position] if _may_be_of(one, run)]
+        own = [one for one in mine if one.pid is not None]
+        if own and mine[-1].pid is None and len(ran_alone[mine[-1]]) > 1:
+            return own[-1]
+        return mine[-1] if mine else None
+
+    return tenure
+
+
+def _may_be_of(tenure: Tenure, run: Ran) -> bool:
+    return tenure.pid in {None, run.pid} and tenure.began <= run.began
+
+
+def claimed_twice(ranges: Iterable[tuple[str, int, int]]) -> list[str]:
+    """Return each pair of ranges of a group that were claimed both and have entries in common."""
+    return [
+        f"{group}: both {low + 1} to {high} and {below + 1} to {above} were claimed"
+        for (group, low, high), (other, below, above) in pairwise(sorted(ranges))
+        if group == other and below < high
+    ]

@@ -33,8 +33,13 @@ CREATE: Final = """
     );
     CREATE TABLE stream_storm_claims (
         kind text, group_id bigint, low bigint, high bigint, worker text, reclaims int, token text,
+        lease bigint, pid int, is_held boolean, was_live boolean,
         xid xid8 DEFAULT pg_current_xact_id(), snapshot pg_snapshot DEFAULT pg_current_snapshot(),
         settled bigint, pending_head bigint, pending_xid xid8, at timestamptz DEFAULT clock_timestamp()
+    );
+    CREATE TABLE stream_storm_workers (id uuid PRIMARY KEY, pid int NOT NULL);
+    CREATE TABLE stream_storm_alone_claims (
+        group_id bigint, position bigint, is_held boolean, at timestamptz DEFAULT clock_timestamp()
     );
     CREATE TABLE stream_storm_messages (id bigint NOT NULL, position bigint NOT NULL, queue text NOT NULL);
 
@@ -60,11 +65,30 @@ CREATE: Final = """
     END $$;
     CREATE FUNCTION stream_storm_note_lease() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
-        INSERT INTO stream_storm_claims (kind, group_id, low, high, worker, reclaims, token)
-        SELECT lower(TG_OP), lease.group_id, lease.low, lease.high, lease.worker, lease.reclaims, lease.token
+        INSERT INTO stream_storm_claims
+            (kind, group_id, low, high, worker, reclaims, token, lease, pid, is_held, was_live)
+        SELECT lower(TG_OP), lease.group_id, lease.low, lease.high, lease.worker, lease.reclaims, lease.token, lease.id,
+               (SELECT pid FROM stream_storm_workers AS workers WHERE workers.id = lease.worker),
+               TG_OP <> 'DELETE' AND lease.until > statement_timestamp(),
+               TG_OP = 'UPDATE' AND OLD.until >= statement_timestamp()
         FROM (SELECT (CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END).*) AS lease;
         RETURN NULL;
     END $$;
+    CREATE FUNCTION stream_storm_note_alone_claim() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO stream_storm_alone_claims (group_id, position, is_held)
+        VALUES (OLD.group_id, OLD.position, TG_OP = 'UPDATE' AND NEW.token IS NOT NULL);
+        RETURN NULL;
+    END $$;
+    CREATE FUNCTION stream_storm_note_worker() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO stream_storm_workers (id, pid) VALUES (NEW.id, NEW.pid) ON CONFLICT DO NOTHING;
+        RETURN NULL;
+    END $$;
+    CREATE TRIGGER stream_storm_worker AFTER INSERT ON pgbus_workers
+        FOR EACH ROW EXECUTE FUNCTION stream_storm_note_worker();
+    CREATE TRIGGER stream_storm_alone_claimed AFTER DELETE OR UPDATE OF token ON pgbus_stream_exceptions
+        FOR EACH ROW EXECUTE FUNCTION stream_storm_note_alone_claim();
     CREATE FUNCTION stream_storm_note_cursor() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
         INSERT INTO stream_storm_claims (kind, group_id, low, high, settled, pending_head, pending_xid)

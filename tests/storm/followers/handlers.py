@@ -10,6 +10,7 @@ import os
 import time
 from typing import Any, Final
 
+from django.conf import settings
 from django.db import connection
 
 from django_pgbus import Stream, consume
@@ -34,6 +35,7 @@ def totals(entries: Any) -> None:
         [entry.position for entry in entries],
         [entry.payload["id"] for entry in entries],
     )
+    time.sleep(getattr(settings, "TOTALS_TAKE", 0.0))
     _execute(
         "UPDATE stream_storm_totals SET entries = entries + %s::int, total = total + %s::bigint",
         len(entries),
