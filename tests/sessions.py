@@ -81,7 +81,9 @@ class Session:
     def is_blocked(self) -> bool:
         """Return whether its statement waits for a lock of somebody else."""
         if POOLED:
-            _execute("SELECT pg_stat_clear_snapshot()")  # A transaction sees the activity as it was when it first looked.
+            _execute(
+                "SELECT pg_stat_clear_snapshot()"
+            )  # A transaction sees the activity as it was when it first looked.
         return bool(_execute(BLOCKED, [POOLED, self.name, self._pid])[0][0])
 
     def close(self) -> None:
