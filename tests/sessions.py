@@ -24,6 +24,13 @@ BLOCKED = """
           AND cardinality(pg_blocking_pids(pid)) > 0
     )
 """
+NAMED = """
+    SELECT pid
+    FROM pg_stat_activity
+    WHERE application_name = %s
+      AND state <> 'idle'
+      AND pid <> pg_backend_pid()
+"""
 
 
 class Session:
@@ -42,8 +49,7 @@ class Session:
         """Return its process at the server; through a pooler that of its transaction, while it is in one."""
         if not POOLED:
             return self._pid
-        named = "SELECT pid FROM pg_stat_activity WHERE application_name = %s AND state <> 'idle'"
-        found = _execute(named, [self.name])
+        found = _execute(NAMED, [self.name])
         return int(found[0][0]) if found else self.do(_backend_pid)
 
     def do(self, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:

@@ -198,6 +198,7 @@ def test_as_many_questions_for_a_thousand_keys_as_for_one() -> None:
 
 
 @COMMITTED
+@pytest.mark.needs_session("it knows sessions by their names")
 def test_whoever_holds_the_row_of_a_semaphore_is_named() -> None:
     for _ in range(3):
         enqueue(two, "a")

@@ -359,6 +359,7 @@ def test_nor_of_one_that_is_emptied_and_repaired_between_two_looks():
     assert seen == [1, 2]
 
 
+@pytest.mark.needs_session("it sets up a session of its own")
 def test_a_role_that_may_not_read_the_sequence_is_told():
     """To it the log would seem never to have been used."""
     a_stream(entries=3)

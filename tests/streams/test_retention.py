@@ -145,6 +145,7 @@ def test_nothing_is_dropped_where_appends_may_be_making_partitions():
 # --- with others ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs_session("what is begun beside appends needs its lock timeout from statement to statement")
 def test_appends_go_on_while_it_waits_for_a_transaction_that_used_the_log(monkeypatch):
     monkeypatch.setattr(partitions, "PATIENCE", "300ms")
     log = filled()
@@ -165,6 +166,7 @@ def test_appends_go_on_while_it_waits_for_a_transaction_that_used_the_log(monkey
     assert numbers(log)[0] == 3
 
 
+@pytest.mark.needs_session("it sets up a session of its own")
 def test_what_is_finished_later_waits_for_old_snapshots_but_not_long_enough_to_be_in_the_way():
     log = filled()
     with sessions(3) as (user, reader, sweeper):
@@ -187,6 +189,7 @@ def test_what_is_finished_later_waits_for_old_snapshots_but_not_long_enough_to_b
     assert sweeps.drop_old_partitions() == 3
 
 
+@pytest.mark.needs_session("it sets up a session of its own")
 def test_the_lock_timeout_is_what_it_was():
     log = filled()
     with sessions() as sweeper:

@@ -246,6 +246,7 @@ def test_a_stop_is_obeyed_while_migrations_are_waited_for(monkeypatch, wishes, s
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.needs_session("it knows sessions by their names")
 def test_the_test_database_has_all_migrations_and_no_connection_is_left_over():
     before = connections["default"]
 

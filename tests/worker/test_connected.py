@@ -34,6 +34,7 @@ def loop() -> Iterator[Settings]:
     connections["default"] = before
 
 
+@pytest.mark.needs_session("it sets up a session of its own")
 def test_settings_of_the_database_that_would_harm_it_do_not_hold(loop):
     name = connections["default"].settings_dict["NAME"]
     execute(f'ALTER DATABASE "{name}" SET idle_session_timeout = 700')

@@ -25,6 +25,8 @@ from django_pgbus.worker.models import Worker
 from tests.jobs import noop
 from tests.worker.doctors import complaint, complaints, message, worker_row
 
+pytestmark = pytest.mark.needs_session("the doctor has something to say about a pooler, and looks at sessions")
+
 SUBJECTS = {"configuration", "routing", "clock", "snapshots", *doctor.LOOKS}
 
 

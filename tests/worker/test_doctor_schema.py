@@ -17,6 +17,8 @@ from tests.sessions import execute
 from tests.streams.following import a_group, a_stream
 from tests.worker.doctors import complaint, complaints, message
 
+pytestmark = pytest.mark.needs_session("the doctor has something to say about a pooler, and looks at sessions")
+
 
 def broken(*statements):
     for statement in statements:

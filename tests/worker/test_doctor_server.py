@@ -15,6 +15,8 @@ from tests.sessions import execute
 from tests.streams.following import a_stream
 from tests.worker.doctors import complaint, complaints
 
+pytestmark = pytest.mark.needs_session("the doctor has something to say about a pooler, and looks at sessions")
+
 # --- settings -----------------------------------------------------------------------------------------
 
 

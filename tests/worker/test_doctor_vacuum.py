@@ -10,6 +10,8 @@ from django_pgbus.worker.findings import Grade
 from tests.sessions import execute, sessions
 from tests.worker.doctors import complaint, complaints
 
+pytestmark = pytest.mark.needs_session("the doctor has something to say about a pooler, and looks at sessions")
+
 
 @pytest.mark.parametrize("options", ["autovacuum_enabled = false", "toast.autovacuum_enabled = off"])
 def test_autovacuum_that_is_off_for_a_table_fails(healthy, options):

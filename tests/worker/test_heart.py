@@ -66,6 +66,7 @@ def test_a_beat_renews_and_writes_its_own_row(hearts):
 
 
 @pytest.mark.proves("a-beat-is-one-statement")
+@pytest.mark.needs_session("each statement brings its settings along")
 def test_an_idle_beat_writes_its_own_row_and_nothing_else(hearts):
     one = hearts()
     one.beat()

@@ -113,6 +113,7 @@ def test_a_hard_timeout_is_a_failed_attempt_of_its_job_alone(repairs):
     assert (other.attempts, other.leased_until) == (0, None)
 
 
+@pytest.mark.needs_session("it knows sessions by their names")
 def test_between_repairs_no_connection_is_held(repairs):
     make(repairs, Ending.STOPPED, [Holding(leased().id, 1, True, False)])
     deadline = time.monotonic() + 10
@@ -125,6 +126,7 @@ def test_between_repairs_no_connection_is_held(repairs):
         time.sleep(0.005)
 
 
+@pytest.mark.needs_session("it knows sessions by their names")
 def test_a_connection_that_was_cut_is_opened_anew(repairs):
     make(repairs, Ending.STOPPED, [Holding(leased().id, 1, True, False)])
     job = leased()
