@@ -25,7 +25,7 @@ REAL = ("batches", "burst", "events", "hygiene", "killed", "poison", "queues", "
 CORE = [
     *(f"tests/{folder}" for folder in FOLDERS),
     *(f"tests/processes/test_{name}.py" for name in (*REAL, "suspended", "timeouts")),
-    "tests/pooler/test_through.py",
+    "tests/pooler/through.py",
 ]
 SHORT = {
     "direct": ["tests/pooler/through.py"],
