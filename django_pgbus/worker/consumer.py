@@ -80,7 +80,13 @@ class Consumer(ConnectedLoop):
         self._next_ask = 0.0
         self.may_claim = True  # the heart is confirmed
         self.drained = False
-        self.idle = False  # the last poll began with nothing held and found nothing to claim and nothing due
+        self._quiet = False  # the last poll began with nothing held and found nothing to claim and nothing due
+        self._claims = False  # a claim is under way
+
+    @property
+    def idle(self) -> bool:
+        """Return whether the last poll found nothing, with nothing held, and no claim found anything since."""
+        return self._quiet and not self._claims
 
     # --- from other threads ---------------------------------------------------------------------------
 
@@ -106,7 +112,7 @@ class Consumer(ConnectedLoop):
 
     def due_in(self, seconds: float) -> None:
         """Take note that a message of ours will be due."""
-        self.idle = False
+        self._quiet = False
         self._notes.append(["due", None, seconds])
         if seconds < self._plan.poll * 2:
             self.wake()
@@ -149,7 +155,7 @@ class Consumer(ConnectedLoop):
             return 3600.0
         self._say_what_is_handled_here()
         if not self._capsules:  # It follows streams only.
-            self.idle = True
+            self._quiet = True
             return max(0.0, self._declare_at - time.monotonic())
         self._hand_back(())  # What a lost connection left in our hands.
         self._read_notes()
@@ -158,19 +164,17 @@ class Consumer(ConnectedLoop):
         for capsule in self._capsules:
             self._hand_back(capsule.stale())
         ask_again = self._ask_again()
+        # Before a claim: it tells of pauses, those that began while the connection was lost among them.
+        if time.monotonic() >= self._next_poll:
+            self._poll()
         if self.may_claim and (self._may_find or time.monotonic() < self._hunt_until) and self._claim():
             return 0.0
         now = time.monotonic()
-        if now >= self._next_poll and self._poll() and self._has_room():
-            return 0.0
         if now < self._hunt_until:
             return HUNT_PAUSE
         wait = max(0.0, min(self._next_poll - now, self._next_due - now, ask_again))
         moving = [capsule.nudge() for capsule in self._capsules]
         return min(wait, NUDGE) if any(moving) else wait
-
-    def _has_room(self) -> bool:
-        return self.may_claim and any(capsule.room() for capsule in self._capsules)
 
     def _read_notes(self) -> None:
         while self._notes:
@@ -226,16 +230,18 @@ class Consumer(ConnectedLoop):
 
     def _take(self, capsule: Capsule, levels: list[Level], limit: int) -> tuple[int, list[Delivery]]:
         """Return how many were claimed, and which of them run here."""
-        self.idle = False
+        self._claims = True
         deliveries = lifecycle.claim(self._line, levels, limit, self._worker, self._plan.lease)
         claimed = len(deliveries)
         if deliveries:
+            self._quiet = False
             for older in self._held.add(deliveries):
                 self._to_be_stopped(older)
             self._reporter.claimed(deliveries)
             if any(delivery.constraints is not None for delivery in deliveries):
                 deliveries = self._pick_up(capsule, deliveries)
             capsule.put(deliveries)
+        self._claims = False
         return claimed, deliveries
 
     def _pick_up(self, capsule: Capsule, deliveries: list[Delivery]) -> list[Delivery]:
@@ -312,8 +318,8 @@ class Consumer(ConnectedLoop):
             wake.wake_for(moved)  # More than there is room for here: others may help.
         self._next_poll = min(self._next_poll, time.monotonic() + LOOK_AGAIN)  # Tells when the next one is due.
 
-    def _poll(self) -> bool:
-        """Look around and return whether there may be something to claim."""
+    def _poll(self) -> None:
+        """Look around, and take note of whether there may be something to claim."""
         nothing_held = not self._held  # Else a job that runs now may still enqueue another.
         levels = [level for level in self._levels if any(c.declared.serves(level.queue) for c in self._capsules)]
         polled = self._line.poll(levels, self._queues(), self._plan.lease)
@@ -331,9 +337,8 @@ class Consumer(ConnectedLoop):
             self._suspects_wait = True
         self._suspects_wait |= any(level.suspect for level in polled.free)
         nothing = not news and self._nothing_in(polled) and self._next_due > now
-        self.idle = nothing_held and nothing
+        self._quiet, self._claims = nothing_held and nothing, False
         self._may_find |= not nothing or not polled.looked
-        return not nothing
 
     def _still_heard(self, polled: Polled, now: float) -> dict[Level, bool]:
         """Return levels that a note named lately and whose row may have been deleted or is not written yet."""

@@ -89,7 +89,6 @@ WORKER: Final = (
         rule="1.5",
         edits=(
             Edit("worker.consumer.Consumer._poll", "        self._may_find |= not nothing or not polled.looked\n", ""),
-            Edit("worker.consumer.Consumer._poll", "        return not nothing\n", "        return False\n"),
         ),
         tests=("tests/worker/test_consumer.py::test_it_finds_what_nobody_announced",),
     ),

@@ -128,6 +128,37 @@ def test_a_note_about_a_queue_unknown_so_far_does_not_overrule_its_pause(worker)
     assert w.shelf.buffered == 0
 
 
+def test_after_a_lost_connection_nothing_is_claimed_of_a_queue_that_was_paused_meanwhile(worker):
+    put()
+    w = worker()
+    w.settle()
+    succeed(*w.shelf.take_back())
+    w.session.do(w.consumer.disconnect)
+    queue.pause("default")
+    put(3)
+    while w.step() == 0.0:
+        pass
+    assert set(Message.objects.values_list("delivery", flat=True)) == {0}, "not even to be handed back"
+    queue.resume("default")
+    w.settle()
+    assert w.shelf.buffered == 3
+
+
+def test_a_pause_is_heard_of_while_claims_find_more_and_more(worker, monkeypatch):
+    """As in a full queue of short jobs, where room and messages never end."""
+    monkeypatch.setattr(consumer_module, "CLAIM_LIMIT", 1)
+    put(9)
+    w = worker(poll=60.0)
+    while not w.shelf.buffered:
+        assert w.step() == 0.0
+    queue.pause("default")
+    w.consumer.hear([["queue", "default"]])
+    claimed = w.shelf.buffered
+    w.step()
+    assert w.shelf.buffered <= claimed
+    assert claimed < 9
+
+
 def test_what_is_buffered_of_a_paused_queue_goes_back_and_costs_nothing(worker):
     put(2)
     other = put(queue="other")
