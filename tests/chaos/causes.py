@@ -47,6 +47,12 @@ class Causes:
             fault.name in wanted and fault.after <= end and fault.before + LATE >= start for fault in self._of[pid]
         )
 
+    def told(self, pid: int, start: datetime, end: datetime) -> str:
+        """Return what happened to the process at some time from start to end, in words; for whoever reads what is wrong."""
+        faults = [fault for fault in self._of[pid] if fault.after <= end and fault.before >= start]
+        times = (f"{fault.name} {fault.after:%H:%M:%S.%f} to {fault.before:%H:%M:%S.%f}" for fault in faults)
+        return f"process {pid}: {', '.join(times) or 'nothing'}"
+
     def kills(self, names: Iterable[str]) -> list[tuple[int, datetime, datetime]]:
         """Return (process, after, before) of each time one of these happened to a process, as the storms want it."""
         wanted = set(names)

@@ -10,6 +10,7 @@ from typing import Final
 from tests.chaos.causes import KILLS, LOSSES, SILENCES, STOPS, Causes
 from tests.chaos.records import Move, Records, Run
 
+AROUND: Final = timedelta(seconds=15)  # what is told of the faults beside what is wrong
 HEARD: Final = timedelta(seconds=2)  # a second, and one for a machine that others use
 DEAF: Final = SILENCES | {"delay", "cut", "drop"}  # what was asked before the pause is answered after it
 
@@ -104,7 +105,8 @@ def lapsed(records: Records) -> Iterator[str]:
         if not after.lapsed or not before.leased or (pid := pids.get(before.worker)) is None:
             continue
         if not causes.any(names, pid, before.at - timedelta(seconds=1), after.at):
-            yield f"#{after.id}, of process {pid}: {_told(before)}, then {_told(after)}"
+            happened = causes.told(pid, before.at - AROUND, after.at + AROUND)
+            yield f"#{after.id}: {_told(before)}, then {_told(after)}; {happened}"
 
 
 def paused(records: Records) -> Iterator[str]:
@@ -122,7 +124,10 @@ def paused(records: Records) -> Iterator[str]:
                 if queue == move.queue and start < move.at < until:
                     pid = pids.get(move.worker)
                     if pid is None or not causes.any(DEAF, pid, since, move.at):
-                        yield f"#{move.id} was claimed by process {pid} in {queue}, paused at {since}: {_told(move)}"
+                        happened = (
+                            causes.told(pid, since - AROUND, move.at + AROUND) if pid else "a process that ran nothing"
+                        )
+                        yield f"#{move.id} was claimed in {queue}, paused at {since}: {_told(move)}; {happened}"
 
 
 def _told(move: Move) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Final
 
 from django_pgbus import Stream
@@ -17,6 +19,8 @@ from tests.storm.stream_tables import CREATE, PARTITION, STREAM
 
 # Groups write by the session of their job: whoever loses it has failed, and tries again.
 REPEATS: Final = KILLS | STOPS | SILENCES | LOSSES
+RAN: Final = re.compile(r"Ran\(position=(?P<position>\d+), .*? at (?P<at>\S+ \S+?)[,)]")
+AROUND: Final = timedelta(seconds=15)
 # The checks of the storm, as they are called here.
 CALLED: Final = {
     "missing": "stream-gaps",
@@ -63,7 +67,18 @@ class Streams:
         stream_books.Books(self.log, self.found).read(self.producers)
         if self.found.missing:
             self.found.missing[1:1] = self.found.evidence
-        return {called: getattr(self.found, name) for name, called in CALLED.items()}
+        wrong = {called: getattr(self.found, name) for name, called in CALLED.items()}
+        return {check: [self._explained(line, causes) for line in lines] for check, lines in wrong.items()}
+
+    def _explained(self, line: str, causes: Causes) -> str:
+        """Return the line, and of the runs that it names what else was seen of their entry and of their processes."""
+        if not (ran := RAN.search(line)):
+            return line
+        at = datetime.fromisoformat(ran["at"])
+        pids = dict.fromkeys(int(pid) for pid in re.findall(r"\bpid=(\d+)", line))
+        happened = "; ".join(causes.told(pid, at - AROUND, at + AROUND) for pid in pids)
+        group = line.partition(":")[0]
+        return f"{line} -- {happened} -- {stream_books.story(group, int(ran['position']))}"
 
     def workload(self) -> dict[str, int]:
         """Return how many entries were appended, and handled by each group."""

@@ -62,6 +62,42 @@ CLAIMS: Final = """
     WHERE group_id = (SELECT id FROM pgbus_stream_groups WHERE name = %s)
     ORDER BY at
 """
+# All that was noted of one entry in a group.
+STORY: Final = """
+    WITH wanted AS (
+        SELECT id FROM pgbus_stream_groups WHERE name = %s
+    )
+    SELECT to_char(at, 'HH24:MI:SS.US') || ' ' || what
+    FROM (
+        SELECT at, format('range %%s of %%s to %%s %%s by process %%s, %%s', lease, low + 1, high, kind, pid,
+                      concat(CASE WHEN is_held THEN 'held' ELSE 'not held' END, CASE WHEN was_live THEN ', was live' END))
+        FROM stream_storm_claims
+        WHERE group_id = (SELECT id FROM wanted) AND lease IS NOT NULL AND low < %s AND high >= %s
+        UNION ALL
+        SELECT at, format('done with %%s to %%s', low + 1, high)
+        FROM stream_storm_ends
+        WHERE group_id = (SELECT id FROM wanted) AND low < %s AND high >= %s
+        UNION ALL
+        SELECT at, CASE WHEN ended THEN 'no longer alone' ELSE 'alone' END
+        FROM stream_storm_alone
+        WHERE group_id = (SELECT id FROM wanted) AND position = %s
+        UNION ALL
+        SELECT at, CASE WHEN is_held THEN 'claimed alone' ELSE 'given back alone' END
+        FROM stream_storm_alone_claims
+        WHERE group_id = (SELECT id FROM wanted) AND position = %s
+        UNION ALL
+        SELECT began, concat_ws(' ', 'run by', pid, CASE WHEN failed THEN 'fails' END, to_char(ended, 'HH24:MI:SS.US'))
+        FROM stream_storm_runs
+        WHERE grp = %s AND position = %s
+    ) AS moment (at, what)
+    ORDER BY at
+    LIMIT 60
+"""
+
+
+def story(group: str, position: int) -> str:
+    """Return what was seen of an entry in a group, in the order of time; for whoever reads what is wrong."""
+    return "; ".join(text for (text,) in execute(STORY, group, *[position] * 6, group, position))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -45,6 +45,10 @@ class Ran(NamedTuple):
     ended: datetime | None
     failed: bool
 
+    def __str__(self) -> str:
+        how = "failed" if self.failed else f"ended {self.ended:%H:%M:%S.%f}" if self.ended else "no end"
+        return f"Ran(position={self.position}, key={self.key}, pid={self.pid} at {self.began}, {how})"
+
 
 def done_at(
     ends: Sequence[tuple[int, int, datetime]], alone: Iterable[tuple[int, bool, datetime]]
