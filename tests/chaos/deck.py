@@ -19,7 +19,7 @@ class Lasting(NamedTuple):
     """A fault that goes on: until when, how it ends, and what is noted then."""
 
     due: float
-    end: Callable[[], None]
+    end: Callable[[], list[int] | None]
     name: str
     pids: list[int]
     after: datetime
@@ -30,7 +30,8 @@ class Deck:
     """
     What may happen, by name.
 
-    A fault returns the processes that it concerns, perhaps a word about it, and, if it lasts, its seconds and what ends it.
+    A fault returns the processes that it concerns, perhaps a word about it, and, if it lasts, its seconds and what ends it,
+    which may return those that it has come to concern meanwhile.
     """
 
     def __init__(self, seed: int, faults: dict[str, Callable[[], Any]]) -> None:
@@ -67,8 +68,8 @@ class Deck:
         for lasting in self.lasting[:]:
             if lasting in self.lasting and (all_of_them or time.monotonic() >= lasting.due):
                 self.lasting.remove(lasting)  # first: ending may take a while, in which others end
-                lasting.end()
-                patiently(NOTE, lasting.name, lasting.pids, lasting.after, lasting.detail)
+                pids = dict.fromkeys([*lasting.pids, *(lasting.end() or ())])
+                patiently(NOTE, lasting.name, list(pids), lasting.after, lasting.detail)
 
 
 def now() -> datetime:

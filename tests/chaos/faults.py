@@ -189,9 +189,18 @@ class Faults(Deck):
     def drop(self) -> Any:
         return self.fleet.proxied(), f"{self.fleet.proxy.drop()} connections"
 
+    def _proxied_after(self, end: Callable[[], None]) -> Callable[[], list[int]]:
+        """Return what ends a fault and tells who is there then: a process that was born meanwhile has met it, too."""
+
+        def over() -> list[int]:
+            end()
+            return self.fleet.proxied()
+
+        return over
+
     def refuse(self) -> Any:
         self.fleet.proxy.refuse()
-        return self.fleet.proxied(), "", self.random.uniform(1, 3), self.fleet.proxy.admit
+        return self.fleet.proxied(), "", self.random.uniform(1, 3), self._proxied_after(self.fleet.proxy.admit)
 
     def delay(self) -> Any:
         self.fleet.proxy.delay = self.random.uniform(0.05, 0.25)
@@ -199,12 +208,12 @@ class Faults(Deck):
         def end() -> None:
             self.fleet.proxy.delay = 0.0
 
-        return self.fleet.proxied(), f"{self.fleet.proxy.delay:.2f} s", 5.0, end
+        return self.fleet.proxied(), f"{self.fleet.proxy.delay:.2f} s", 5.0, self._proxied_after(end)
 
     def stall(self) -> Any:
         """Be silent for longer than a lease, then let flow what was held back."""
         self.fleet.proxy.stall()
-        return self.fleet.proxied(), "", LONGER, self.fleet.proxy.flow
+        return self.fleet.proxied(), "", LONGER, self._proxied_after(self.fleet.proxy.flow)
 
     def stall_and_reset(self) -> Any:
         """Be silent for longer than a lease, then reset."""
@@ -214,12 +223,12 @@ class Faults(Deck):
             self.fleet.proxy.drop()
             self.fleet.proxy.flow()
 
-        return self.fleet.proxied(), "", LONGER, end
+        return self.fleet.proxied(), "", LONGER, self._proxied_after(end)
 
     def cut(self) -> Any:
         """Reset each connection in the middle of a reply."""
         self.fleet.proxy.cut()
-        return self.fleet.proxied(), "", 1.0, self.fleet.proxy.mend
+        return self.fleet.proxied(), "", 1.0, self._proxied_after(self.fleet.proxy.mend)
 
     # --- an operator ------------------------------------------------------------------------------------
 

@@ -59,6 +59,15 @@ def test_what_lasts_is_noted_when_it_is_over(noted):
     assert cards.lasting == []
 
 
+def test_what_lasts_is_noted_of_those_too_that_were_born_meanwhile(monkeypatch):
+    rows = []
+    monkeypatch.setattr(deck, "patiently", lambda statement, *values: rows.append(values) or [(None,)])
+    cards = deck.Deck(1, {"long": lambda: ([7], "", 0.0, lambda: [7, 8])})
+    cards.strike()
+    cards.end()
+    assert rows[-1][:2] == ("long", [7, 8])
+
+
 def test_what_ends_while_another_ends_is_ended_once(noted):
     ended = []
     cards = deck.Deck(1, {})
