@@ -68,6 +68,7 @@ def test_the_state_is_said_in_words(admin_client: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["default", "a/b", "mail.receipts", "100%", "Grüße", "with space", "_5F", "a?b#c"])
+@pytest.mark.proves("pause-holds-within-a-poll")
 def test_a_queue_of_any_name_is_paused_and_resumed(name: str, admin_client: Client, admin_user: Any) -> None:
     rows.a_message(queue=name)
     response = switch(admin_client, "pause", name)

@@ -33,6 +33,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.proves("every-job-ends")
 def test_a_short_chaos_is_green_and_says_what_it_did():
     try:
         find_binaries()

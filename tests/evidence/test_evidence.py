@@ -13,7 +13,9 @@ from tests.evidence.guards import Breakable, all_guards
 from tests.evidence.marked import all_marked, showing
 from tests.evidence.places import ROOT, place_of
 from tests.evidence.records import GUARDS, Record
+from tests.evidence.removals import lead, removals
 from tests.evidence.rules import Rule, all_rules, promises
+from tests.evidence.words import anchor
 
 RULES = list(all_rules())
 BREAKABLE = list(all_guards())
@@ -31,9 +33,10 @@ def test_every_promise_is_kept_by_statements() -> None:
     assert len(promises()) == 5
     for promise in promises():
         assert any(keeper.statement for rule in promise.rules for keeper in rule.kept_by), promise.title
-        assert set(promise.lead) <= {rule.slug for rule in promise.rules}
-        for slug in promise.lead:
-            assert any(keeper.statement for rule in promise.rules if rule.slug == slug for keeper in rule.kept_by)
+        for slug, name in promise.lead:
+            (rule,) = (rule for rule in promise.rules if rule.slug == slug)
+            assert any(keeper.statement for keeper in rule.kept_by), slug
+            assert lead(rule, name).edits, name
 
 
 def test_every_mark_names_a_rule_and_each_rule_has_a_name_of_its_own() -> None:
@@ -78,3 +81,14 @@ def test_a_clause_that_is_not_there_is_missed() -> None:
     assert "FOR UPDATE NOWAIT" not in rule.kept_by[0].text
     with pytest.raises(LookupError):
         place_of("queues.sql.NO_SUCH_STATEMENT")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.slug)
+def test_the_title_of_a_rule_leads_to_its_name(rule: Rule) -> None:
+    assert anchor(rule.title) == rule.slug
+
+
+def test_words_are_of_sabotages_of_the_rule() -> None:
+    for rule in RULES:
+        assert {name for name, _ in rule.in_words} <= set(rule.sabotages), rule.slug
+    assert all(removals(rule) for rule in RULES if rule.guards or rule.sabotages)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tests.evidence.places import ROOT
+from tests.evidence.places import ROOT, place_of
 from tests.evidence.rules import Keeper
 
 
@@ -28,21 +27,37 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def link_to(id: str, *, up: str = "../") -> str:
     """Return a link to a test, which says in words what it is called; `up` leads from the page to the repository."""
-    file, _, name = id.partition("::")
-    name = name.rpartition("::")[2].partition("[")[0]
+    file, name = _parts(id)
     words = name.removeprefix("test_").replace("_", " ")
     return f'[{words}]({up}{file} "{name}")'
+
+
+def named(id: str) -> str:
+    """Return a link to a test from the page of evidence, which says where it stands and what it is called."""
+    file, name = _parts(id)
+    return f'[`{file.removeprefix("tests/")}::{name}`](../{file} "{name}")'
+
+
+def _parts(id: str) -> tuple[str, str]:
+    file, _, name = id.partition("::")
+    return file, name.rpartition("::")[2].partition("[")[0]
+
+
+def at(name: str) -> str:
+    """Return a link to what stands at the end of the page if it is a statement, else to its file."""
+    if Keeper(name=name, clause="").statement is not None:
+        return f"[`{name}`](#{anchor(name)})"
+    return f"[`{name}`](../{place_of(name).file.relative_to(ROOT).as_posix()})"
+
+
+def anchor(name: str) -> str:
+    """Return the address of a heading."""
+    return "".join(letter for letter in name.lower().replace(" ", "-") if letter.isalnum() or letter in "-_")
 
 
 def source(keeper: Keeper) -> str:
     """Return the path of the file in which something stands."""
     return keeper.place.file.relative_to(ROOT).as_posix()
-
-
-def fenced(sql: str) -> str:
-    """Return SQL that a reader unfolds."""
-    text = textwrap.dedent(sql).strip("\n").rstrip()
-    return f"<details><summary>SQL</summary>\n\n```sql\n{text}\n```\n\n</details>"
 
 
 def of_record(entry: dict[str, Any]) -> str:

@@ -126,6 +126,7 @@ class Chaos:
         connections["default"].close()
 
 
+@pytest.mark.proves("every-job-ends")
 def test_nothing_is_lost_and_every_effect_is_there_once(server, runworker_there):
     chaos = Chaos(runworker_there, server)
     chaos.enqueue()

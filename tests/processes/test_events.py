@@ -102,6 +102,7 @@ def test_a_run_whose_heart_stands_still_is_fenced_out_and_the_next_one_completes
     assert value("SELECT count(*) FROM pgbus_messages") == 0
 
 
+@pytest.mark.proves("a-superseded-run-is-named")
 def test_a_run_in_a_process_that_stands_still_is_fenced_out_and_the_next_one_completes(worker):
     first = worker("--worker-id=first")
     (child,) = first.ready()

@@ -156,6 +156,7 @@ def test_one_that_was_put_off_may_have_moved_on_before_the_repetition(then, comp
 
 
 @pytest.mark.parametrize("how", ["released", "taken over", "handed back", "dead", "done by its successor"])
+@pytest.mark.proves("a-superseded-run-is-named")
 def test_one_that_was_superseded_is_told_so(how, completer, superseded):
     (id,) = put()
     old = claim_one()

@@ -81,6 +81,7 @@ def test_an_idle_beat_writes_its_own_row_and_nothing_else(hearts):
     assert sent == [sql.BEAT.sql]
 
 
+@pytest.mark.proves("a-superseded-run-is-named")
 def test_it_tells_of_what_was_superseded_and_of_what_is_to_be_discarded_once(hearts):
     put(3)
     one = hearts()

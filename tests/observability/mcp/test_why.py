@@ -115,6 +115,7 @@ def test_what_is_to_be_discarded_does_not_run_again_when_its_worker_fell_silent(
 # --- later ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.proves("whatever-waits-says-why")
 def test_a_time_that_has_not_come() -> None:
     rows.a_worker()
     told = why(rows.a_delayed())
