@@ -17,7 +17,7 @@ from tests.line import COMMITTED, long_up, state  # noqa: F401
 from tests.running import a_worker
 from tests.sessions import until
 
-pytestmark = COMMITTED
+pytestmark = [COMMITTED, pytest.mark.needs_session("it never polls, and is woken by notifications", listen="none")]
 NEVER = 60.0  # seconds between polls: longer than the test has patience
 
 most = {"now": 0, "ever": 0}
