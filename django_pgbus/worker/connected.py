@@ -19,9 +19,13 @@ class ConnectedLoop(Loop):
         super().__init__()
         self._options = options  # of the connection
         self._connection: Any = None
+        self._session: Any = None
 
     def step(self) -> float:
         """Connect if need be, and work."""
+        # Where a hook after a commit lost the session, Django has logged that, and has opened another one, without settings.
+        if self._connection is not None and self._connection.connection is not self._session:
+            self.disconnect()
         if self._connection is None:
             self.connect()
         return self.work()
@@ -38,7 +42,7 @@ class ConnectedLoop(Loop):
         except BaseException:
             close(connection)
             raise
-        self._connection = connection
+        self._connection, self._session = connection, connection.connection
         self.connected_since = began
 
     def connected(self) -> None:

@@ -82,6 +82,8 @@ class Consumer(ConnectedLoop):
         self.drained = False
         self._quiet = False  # the last poll began with nothing held and found nothing to claim and nothing due
         self._claims = False  # a claim is under way
+        self._in_doubt_until = 0.0  # a claim had no answer: what it has taken is leased, and nobody here knows of it
+        self._poll_fails = False
 
     @property
     def idle(self) -> bool:
@@ -164,10 +166,13 @@ class Consumer(ConnectedLoop):
         for capsule in self._capsules:
             self._hand_back(capsule.stale())
         ask_again = self._ask_again()
-        # Before a claim: it tells of pauses, those that began while the connection was lost among them.
-        if time.monotonic() >= self._next_poll:
-            self._poll()
+        # Before a claim: it tells of pauses, those that began while the connection was lost among them. One that fails, as
+        # where somebody has locked a table that claims do not need, lets the next claim go first.
+        if not self._poll_fails:
+            self._poll_if_due()
         if self.may_claim and (self._may_find or time.monotonic() < self._hunt_until) and self._claim():
+            return 0.0
+        if self._poll_fails and self._poll_if_due():
             return 0.0
         now = time.monotonic()
         if now < self._hunt_until:
@@ -231,7 +236,11 @@ class Consumer(ConnectedLoop):
     def _take(self, capsule: Capsule, levels: list[Level], limit: int) -> tuple[int, list[Delivery]]:
         """Return how many were claimed, and which of them run here."""
         self._claims = True
-        deliveries = lifecycle.claim(self._line, levels, limit, self._worker, self._plan.lease)
+        try:
+            deliveries = lifecycle.claim(self._line, levels, limit, self._worker, self._plan.lease)
+        except BaseException:
+            self._in_doubt_until = time.monotonic() + self._plan.lease
+            raise
         claimed = len(deliveries)
         if deliveries:
             self._quiet = False
@@ -318,8 +327,21 @@ class Consumer(ConnectedLoop):
             wake.wake_for(moved)  # More than there is room for here: others may help.
         self._next_poll = min(self._next_poll, time.monotonic() + LOOK_AGAIN)  # Tells when the next one is due.
 
+    def _poll_if_due(self) -> bool:
+        """Return whether it was due, and has told something."""
+        if time.monotonic() < self._next_poll:
+            return False
+        try:
+            self._poll()
+        except Exception as error:
+            self._poll_fails = not is_connection_loss(error)
+            raise
+        self._poll_fails = False
+        return True
+
     def _poll(self) -> None:
         """Look around, and take note of whether there may be something to claim."""
+        began = time.monotonic()
         nothing_held = not self._held  # Else a job that runs now may still enqueue another.
         levels = [level for level in self._levels if any(c.declared.serves(level.queue) for c in self._capsules)]
         polled = self._line.poll(levels, self._queues(), self._plan.lease)
@@ -337,7 +359,12 @@ class Consumer(ConnectedLoop):
             self._suspects_wait = True
         self._suspects_wait |= any(level.suspect for level in polled.free)
         nothing = not news and self._nothing_in(polled) and self._next_due > now
-        self._quiet, self._claims = nothing_held and nothing, False
+        # What a claim without an answer has taken is seen when its lease has lapsed, and by a look only.
+        self._quiet = nothing_held and nothing and polled.looked and began > self._in_doubt_until
+        self._claims = False
+        if self._plan.burst and nothing_held and nothing and not polled.looked:
+            self._line.look_soon()
+            self._next_poll = now
         self._may_find |= not nothing or not polled.looked
 
     def _still_heard(self, polled: Polled, now: float) -> dict[Level, bool]:
@@ -352,15 +379,16 @@ class Consumer(ConnectedLoop):
         """Take over new levels or pauses; what is buffered of a paused queue goes back."""
         self._levels = levels
         paused = {level.queue for level, stopped in levels.items() if stopped}
+        back = [delivery for _, delivery in self._contested if delivery.queue in paused]
+        self._contested = [(capsule, d) for capsule, d in self._contested if d.queue not in paused]
         for capsule in self._capsules:
             capsule.look_at(levels)
             if paused and capsule.threads.buffered:
-                back = capsule.threads.take_back()
-                self._hand_back([d for d in back if d.queue in paused])
-                capsule.threads.put(d for d in back if d.queue not in paused)
-        if stopped := [delivery for _, delivery in self._contested if delivery.queue in paused]:
-            self._contested = [(capsule, d) for capsule, d in self._contested if d.queue not in paused]
-            self._hand_back(stopped)
+                taken = capsule.threads.take_back()
+                back += [d for d in taken if d.queue in paused]
+                capsule.threads.put(d for d in taken if d.queue not in paused)
+        if back:
+            self._hand_back(back)  # Last: it may fail, and is tried again.
 
     def _hand_back(self, deliveries: Iterable[Delivery]) -> None:
         """Put back into the line what came out of a buffer; what fails is tried again by the next round."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -125,13 +126,19 @@ def test_a_server_itself_is_told_from_a_pooler(own):
 @pytest.mark.parametrize(
     ("ours", "theirs", "shared"),
     [
-        ("AAAAA", "BBBBB", False),
-        ("AAAAA", "BBABB", True),
-        ("AAAAB", "CCCCC", True),
-        ("AABBB", "BBBBB", True),  # by the first three alone each would have its own
+        ("AAAAAAAAAA", "BBBBB", False),
+        ("AAAAAAAAAA", "BBABB", True),
+        ("AAAAAAAAAB", "CCCCC", True),
+        ("AAAABBBBBB", "BBBBB", True),  # by the first three alone each would have its own
     ],
 )
 def test_who_takes_turns_with_others_is_found_out_though_others_interfere(monkeypatch, ours, theirs, shared):
     lent = {"ours": iter(ours), "theirs": iter(theirs)}
     monkeypatch.setattr(listen, "_backend", lambda session: next(lent[session]))
     assert listen._take_turns("ours", "theirs") is shared
+
+
+def test_a_pooler_that_lends_two_sessions_in_turn_is_found_out(monkeypatch):
+    turns = itertools.cycle("AB")
+    monkeypatch.setattr(listen, "_backend", lambda session: next(turns))
+    assert listen._take_turns("ours", "theirs")

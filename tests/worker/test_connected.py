@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import connections
+from django.db import connections, transaction
 
 from django_pgbus.worker.connected import ConnectedLoop
 from tests.line import COMMITTED
@@ -45,3 +45,15 @@ def test_settings_of_the_database_that_would_harm_it_do_not_hold(loop):
     finally:
         execute(f'ALTER DATABASE "{name}" RESET ALL')
     assert loop.seen == {"idle_session_timeout": "0", "default_transaction_isolation": "read committed", "jit": "off"}
+
+
+def test_a_session_that_a_hook_lost_and_django_opened_anew_is_made_ours_again(loop):
+    """A hook's error is logged and nothing else: nobody tells the loop."""
+    loop.step()
+    ours = loop._connection
+    with transaction.atomic():
+        transaction.on_commit(lambda: (ours.close(), ours.ensure_connection()), robust=True)
+    loop.seen = None
+    loop.step()
+    assert loop.seen["jit"] == "off"
+    assert loop._connection is not ours

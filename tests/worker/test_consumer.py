@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from django.db import OperationalError, connections
+from psycopg.errors import LockNotAvailable
 
 from django_pgbus.models import Message
 from django_pgbus.queues import queue
@@ -255,9 +256,9 @@ def test_the_suspects_of_one_capsule_do_not_wait_for_those_of_another(worker):
 
 
 def test_it_is_idle_only_if_nothing_it_holds_can_enqueue_more(worker):
-    """For `--burst`: a job that runs while the line is empty may enqueue another before it ends."""
+    """A job that runs while the line is empty may enqueue another before it ends."""
     put()
-    w = worker()
+    w = worker(burst=True)
     w.settle()
     w.settle()
     assert not w.consumer.idle
@@ -267,6 +268,74 @@ def test_it_is_idle_only_if_nothing_it_holds_can_enqueue_more(worker):
     assert not w.consumer.idle
     w.settle()
     assert w.consumer.idle
+
+
+def test_a_burst_is_not_over_by_a_poll_that_did_not_look(worker):
+    w = worker(burst=True)
+    w.settle()
+    assert w.consumer.idle
+    w.consumer.may_claim = False
+    put()
+    w.consumer._line._next_look = float("inf")
+    w.consumer._next_poll = 0.0
+    w.step()
+    assert not w.consumer.idle
+
+
+def test_a_burst_is_not_over_while_a_claim_has_no_answer(worker, monkeypatch):
+    put()
+    w = worker(burst=True, lease=30.0)
+    real = lifecycle.claim
+
+    def lost(*args):
+        monkeypatch.setattr(lifecycle, "claim", real)
+        real(*args)
+        raise OperationalError("the reply is lost")
+
+    monkeypatch.setattr(lifecycle, "claim", lost)
+    with pytest.raises(OperationalError):
+        w.settle()
+    w.settle()
+    assert not w.held.all()
+    assert not w.consumer.idle
+
+
+def test_where_polls_fail_claims_go_on(worker, monkeypatch):
+    """Somebody holds a table that a poll reads and a claim does not."""
+    put()
+    w = worker()
+    w.settle()
+    put()
+
+    def fails(*args):
+        raise OperationalError("canceling statement due to lock timeout") from LockNotAvailable()
+
+    monkeypatch.setattr(w.consumer._line, "poll", fails)
+    w.consumer._may_find = True
+    w.consumer._next_poll = 0.0
+    for _ in range(2):
+        with pytest.raises(OperationalError):
+            w.step()
+    assert w.shelf.buffered == 2
+
+
+def test_what_is_not_paused_stays_buffered_though_the_rest_cannot_be_handed_back(worker, monkeypatch):
+    put()
+    other = put(queue="other")
+    w = worker("*")
+    w.settle()
+    queue.pause("default")
+    real = lifecycle.hand_back
+
+    def fails(*args):
+        monkeypatch.setattr(lifecycle, "hand_back", real)
+        raise OperationalError("lost")
+
+    monkeypatch.setattr(lifecycle, "hand_back", fails)
+    with pytest.raises(OperationalError):
+        w.settle()
+    w.settle()
+    assert [d.id for d in w.shelf.buffer] == other
 
 
 @pytest.mark.proves("the-worker-outlives-the-database")
@@ -320,11 +389,11 @@ def test_a_marked_message_never_returns_to_the_line(worker):
     assert w.shelf.buffered == 0
 
 
-def test_a_burst_is_not_over_while_dead_letters_are_the_only_thing_left(worker):
+def test_a_burst_is_over_when_dead_letters_are_the_only_thing_left(worker):
     """Dead letters are nobody's work."""
     put()
     give_up(*claim())
-    w = worker()
+    w = worker(burst=True)
     w.settle()
     w.settle()
     assert w.consumer.idle
