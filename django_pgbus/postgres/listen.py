@@ -138,9 +138,7 @@ def _take_turns(one: psycopg.Connection[Any], another: psycopg.Connection[Any]) 
     """Return whether a pooler lends the server's sessions by the transaction: one has two of them, or two have one."""
     ours, theirs = set(), set()
     for _ in range(LENDINGS):
-        ours |= {
-            _backend(one),
-            _backend(one),
-        }  # Twice: one that lends two sessions in turn would give each of us its own.
+        # Twice: a pooler that lends two sessions in turn would give each of us its own.
+        ours |= {_backend(one), _backend(one)}
         theirs.add(_backend(another))
     return len(ours) > 1 or bool(ours & theirs)

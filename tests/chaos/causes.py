@@ -16,6 +16,7 @@ from tests.chaos.records import Fault, Run
 
 # What a process had sent before it was killed is executed still, once its session gets a processor.
 LATE: Final = timedelta(seconds=1)
+AROUND: Final = timedelta(seconds=15)  # that are told before and after what is wrong
 DYING: Final = timedelta(seconds=3)  # from the beginning of a job that ends its process until the process is gone
 
 KILLS: Final = frozenset({"kill_child", "kill_worker", "poison"})
@@ -48,8 +49,8 @@ class Causes:
         )
 
     def told(self, pid: int, start: datetime, end: datetime) -> str:
-        """Return what happened to the process at some time from start to end, in words; for whoever reads what is wrong."""
-        faults = [fault for fault in self._of[pid] if fault.after <= end and fault.before >= start]
+        """Return what happened to the process around the time from start to end, for whoever reads what is wrong."""
+        faults = [fault for fault in self._of[pid] if fault.after <= end + AROUND and fault.before >= start - AROUND]
         times = (f"{fault.name} {fault.after:%H:%M:%S.%f} to {fault.before:%H:%M:%S.%f}" for fault in faults)
         return f"process {pid}: {', '.join(times) or 'nothing'}"
 

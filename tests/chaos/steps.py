@@ -10,7 +10,6 @@ from typing import Final
 from tests.chaos.causes import KILLS, LOSSES, SILENCES, STOPS, Causes
 from tests.chaos.records import Move, Records, Run
 
-AROUND: Final = timedelta(seconds=15)  # what is told of the faults beside what is wrong
 HEARD: Final = timedelta(seconds=2)  # a second, and one for a machine that others use
 DEAF: Final = SILENCES | {"delay", "cut", "drop"}  # what was asked before the pause is answered after it
 
@@ -105,7 +104,7 @@ def lapsed(records: Records) -> Iterator[str]:
         if not after.lapsed or not before.leased or (pid := pids.get(before.worker)) is None:
             continue
         if not causes.any(names, pid, before.at - timedelta(seconds=1), after.at):
-            happened = causes.told(pid, before.at - AROUND, after.at + AROUND)
+            happened = causes.told(pid, before.at, after.at)
             yield f"#{after.id}: {_told(before)}, then {_told(after)}; {happened}"
 
 
@@ -124,9 +123,7 @@ def paused(records: Records) -> Iterator[str]:
                 if queue == move.queue and start < move.at < until:
                     pid = pids.get(move.worker)
                     if pid is None or not causes.any(DEAF, pid, since, move.at):
-                        happened = (
-                            causes.told(pid, since - AROUND, move.at + AROUND) if pid else "a process that ran nothing"
-                        )
+                        happened = causes.told(pid, since, move.at) if pid else "a process that ran nothing"
                         yield f"#{move.id} was claimed in {queue}, paused at {since}: {_told(move)}; {happened}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from django_pgbus import Stream
@@ -20,7 +20,6 @@ from tests.storm.stream_tables import CREATE, PARTITION, STREAM
 # Groups write by the session of their job: whoever loses it has failed, and tries again.
 REPEATS: Final = KILLS | STOPS | SILENCES | LOSSES
 RAN: Final = re.compile(r"Ran\(position=(?P<position>\d+), .*? at (?P<at>\S+ \S+?)[,)]")
-AROUND: Final = timedelta(seconds=15)
 # The checks of the storm, as they are called here.
 CALLED: Final = {
     "missing": "stream-gaps",
@@ -76,7 +75,7 @@ class Streams:
             return line
         at = datetime.fromisoformat(ran["at"])
         pids = dict.fromkeys(int(pid) for pid in re.findall(r"\bpid=(\d+)", line))
-        happened = "; ".join(causes.told(pid, at - AROUND, at + AROUND) for pid in pids)
+        happened = "; ".join(causes.told(pid, at, at) for pid in pids)
         group = line.partition(":")[0]
         return f"{line} -- {happened} -- {stream_books.story(group, int(ran['position']))}"
 
