@@ -23,8 +23,7 @@ class ConnectedLoop(Loop):
 
     def step(self) -> float:
         """Connect if need be, and work."""
-        # Where a hook after a commit lost the session, Django has logged that, and has opened another one, without settings.
-        if self._connection is not None and self._connection.connection is not self._session:
+        if self._connection is not None and self.is_cut_off:
             self.disconnect()
         if self._connection is None:
             self.connect()
@@ -65,9 +64,13 @@ class ConnectedLoop(Loop):
 
     @property
     def is_cut_off(self) -> bool:
-        """Return whether the connection is closed, whatever was raised: Django would open another one, and not tell."""
+        """
+        Return whether our session is closed, whatever was raised: Django would open another one, without settings.
+
+        It may have done so: where a hook after a commit loses the session, it logs that and nothing else.
+        """
         session = self._connection and self._connection.connection
-        return session is None or session.closed
+        return session is None or session is not self._session or session.closed
 
     def disconnect(self) -> None:
         """Drop the connection; the next step opens a new one."""
